@@ -1,0 +1,107 @@
+# Prism: every command a contributor needs. `make` lists them.
+#
+# The environment is made once, in $(VENV), from the lock of the interpreter's version, and brought
+# up to date when a lock or pyproject.toml is newer than its stamp.
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+# `make test SLOW=1` runs the tests marked slow too; PYTEST_ARGS goes to pytest as it is.
+SLOW ?=
+PYTEST_ARGS ?=
+DEMO ?= -m prism_experiments.demo
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CUDA_STAMP := $(VENV)/.installed-cuda
+LOCK_VERSIONS := 3.11 3.12 3.13
+# Caches lie in the environment: the tree itself may be read-only.
+export MYPY_CACHE_DIR := $(VENV)/cache/mypy
+export RUFF_CACHE_DIR := $(VENV)/cache/ruff
+export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
+PIP := "$(BIN)/python" -m pip --disable-pip-version-check --quiet
+
+.PHONY: help demo test lint bench lock cuda clean
+.DEFAULT_GOAL := help
+
+help: ## list the commands
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1: \2/p' Makefile
+	@echo "Settings: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) SLOW=$(SLOW) PYTEST_ARGS=$(PYTEST_ARGS)"
+
+demo: $(STAMP) ## optimize one small program and show what was found
+	@"$(BIN)/python" $(DEMO)
+
+test: $(STAMP) ## run the tests (SLOW=1: the slow ones too)
+	@"$(BIN)/python" -m pytest -o cache_dir="$(VENV)/cache/pytest" -n $(JOBS) $(if $(SLOW),--slow) $(PYTEST_ARGS)
+
+lint: $(STAMP) ## check style, types and import directions
+	"$(BIN)/python" -m ruff check .
+	"$(BIN)/python" -m ruff format --check .
+	"$(BIN)/python" -m mypy
+	"$(BIN)/lint-imports" --no-logo --cache-dir "$(VENV)/cache/import-linter"
+
+bench: $(STAMP) ## measure the shipped workloads against their rivals
+	@"$(BIN)/python" -m prism_experiments.bench
+
+lock: $(STAMP) ## resolve the dependencies anew and rewrite locks/
+	$(PIP) install uv
+	@for version in $(LOCK_VERSIONS); do \
+	  lock="locks/py$$version.txt"; \
+	  compile="$(BIN)/uv pip compile pyproject.toml --quiet --no-header \
+	    --upgrade --no-emit-index-url --no-emit-find-links --python-version $$version"; \
+	  echo "$$lock"; \
+	  $$compile --extra dev -o "$$lock" >/dev/null || exit 1; \
+	  $$compile --extra cuda --python-platform x86_64-manylinux_2_28 -c "$$lock" \
+	    -o "locks/py$$version-cuda.txt" >/dev/null || exit 1; \
+	done
+
+cuda: $(CUDA_STAMP) ## add the cuda extra (x86-64 Linux)
+
+clean: ## remove the environment and every cache
+	rm -rf "$(VENV)" .venv-ci .tools build dist .hypothesis .import_linter_cache .mypy_cache \
+	  .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+# One line for each interpreter that will do. An explicit PYTHON is taken or refused; the default
+# falls back on the versioned names.
+CANDIDATES := "$(PYTHON)" $(if $(filter file,$(origin PYTHON)),python3.13 python3.12 python3.11)
+IS_SUPPORTED := import sys; \
+  sys.exit(not (sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] < (3, 14)))
+
+$(STAMP): pyproject.toml $(wildcard locks/py*.txt)
+	@python=; if ! "$(BIN)/python" -m pip --version >/dev/null 2>&1; then \
+	  for candidate in $(CANDIDATES); do \
+	    "$$candidate" -c '$(IS_SUPPORTED)' 2>/dev/null && python="$$candidate" && break; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo 'Prism needs CPython 3.11, 3.12 or 3.13; $(PYTHON) is' \
+	      "$$('$(PYTHON)' -VV 2>/dev/null || echo 'not there')." >&2; \
+	    echo 'Name one: make PYTHON=/path/to/python3.12' >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Making $(VENV) with $$("$$python" -V) (once)..."; \
+	  rm -rf "$(VENV)"; \
+	  "$$python" -m venv "$(VENV)" >/dev/null 2>&1 || { \
+	    echo 'This Python has no working venv: taking virtualenv.'; \
+	    rm -rf "$(VENV)"; \
+	    "$$python" -m pip --disable-pip-version-check install --quiet --upgrade \
+	      --target .tools/virtualenv virtualenv \
+	      && PYTHONPATH=.tools/virtualenv "$$python" -m virtualenv --quiet "$(VENV)"; \
+	  } || { \
+	    echo 'Neither venv nor virtualenv works: install the python3-venv package.' >&2; exit 1; \
+	  }; \
+	fi
+	@version="$$("$(BIN)/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" \
+	  && echo "Installing locks/py$$version.txt into $(VENV)..." \
+	  && $(PIP) install --no-deps -r "locks/py$$version.txt" \
+	  && $(PIP) install --no-deps --no-build-isolation --editable . \
+	  && touch "$@"
+
+$(CUDA_STAMP): $(STAMP)
+	@version="$$("$(BIN)/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" \
+	  && [ "$$(uname -sm)" = "Linux x86_64" ] \
+	    || { echo 'The cuda extra is for x86-64 Linux; this is' "$$(uname -sm)." >&2; exit 1; } \
+	  && echo "Installing locks/py$$version-cuda.txt into $(VENV)..." \
+	  && $(PIP) install --no-deps -r "locks/py$$version-cuda.txt" \
+	  && touch "$@"

@@ -1,0 +1,44 @@
+"""Every error a user can meet, in one module: each says what is wrong, where, and what to do.
+
+`PrismError` is the root; the command line turns it into one line and exit status 2. A limit that
+was reached or a candidate that was not proved is a *value* (`Verdict`, `Enumeration.complete`),
+never an exception.
+"""
+
+from __future__ import annotations
+
+
+class PrismError(Exception):
+    """Something the user gave (or the machine lacks) that stops the work."""
+
+
+class UsageError(PrismError):
+    """A command, option or argument that cannot be used as given."""
+
+
+class TraceError(PrismError):
+    """A program that Prism cannot trace; names the user's line."""
+
+
+class GraphError(PrismError):
+    """A program, sGraph or muGraph that breaks a rule of the IR."""
+
+
+class ParseError(PrismError):
+    """Text (program, sGraph, artifact, record) that does not parse; names the place."""
+
+
+class SizeError(PrismError):
+    """Sizes or array shapes that do not fit the program."""
+
+
+class AxiomError(PrismError):
+    """An axiom file with a command or rule that is not allowed or not well formed."""
+
+
+class PluginError(PrismError):
+    """A plug-in that cannot be found or loaded, or whose name is claimed twice."""
+
+
+class KernelError(PrismError):
+    """A kernel that cannot be emitted, compiled or launched for this target."""

@@ -21,7 +21,14 @@ class TraceError(PrismError):
 
 
 class GraphError(PrismError):
-    """A program, sGraph or muGraph that breaks a rule of the IR."""
+    """A program, sGraph or muGraph that breaks a rule of the IR.
+
+    `kernel` and `node` are the indices of the place at fault, where there is one; a parser turns
+    them into a line.
+    """
+
+    kernel: int | None = None
+    node: int | None = None
 
 
 class ParseError(PrismError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from prism.ir.blocks import evaluate_graph
+from prism.ir.check import check_program
+from prism.ir.check_graph import check_mugraph, check_sgraph
 from prism.ir.evaluate import evaluate, sizes_of
 from prism.ir.graph import (
     Accumulator,
@@ -33,6 +36,7 @@ from prism.ir.mapping import (
     ParKind,
 )
 from prism.ir.ops import OPS, Linearity, OpKind, OpSpec
+from prism.ir.parse import parse_program, parse_sgraph
 from prism.ir.program import (
     Apply,
     Argument,
@@ -50,6 +54,9 @@ from prism.ir.program import (
     live_nodes,
     result_dims,
 )
+from prism.ir.sizes import Size, tile_size
+from prism.ir.stages import LoopStage, loop_stages
+from prism.ir.text import format_mapping, format_program, format_sgraph
 
 __all__ = [
     "GRID_DIMS",
@@ -71,6 +78,7 @@ __all__ = [
     "Input",
     "InputLoader",
     "Linearity",
+    "LoopStage",
     "MapVar",
     "MappedTensor",
     "Mapping",
@@ -85,17 +93,29 @@ __all__ = [
     "ParKind",
     "Program",
     "SGraph",
+    "Size",
     "SizeOf",
     "TensorId",
     "ThreadGraph",
     "bind_sizes",
+    "check_mugraph",
+    "check_program",
+    "check_sgraph",
     "chunk",
     "evaluate",
+    "evaluate_graph",
+    "format_mapping",
+    "format_program",
+    "format_sgraph",
     "infer_dims",
     "is_legal_count",
     "live_nodes",
+    "loop_stages",
     "output_name",
+    "parse_program",
+    "parse_sgraph",
     "result_dims",
     "sizes_of",
     "thread_graphs",
+    "tile_size",
 ]

@@ -202,7 +202,7 @@ def _contract(left: Value, right: Value, dim: DataDim) -> Value:
         b.reshape(*batch_shape, depth, math.prod(column_shape)),
     )
     return Value(
-        (*batch, *rows, *columns), product.reshape(*batch_shape, *row_shape, *column_shape)
+        (*batch, *rows, *columns), product.reshape((*batch_shape, *row_shape, *column_shape))
     )
 
 
@@ -212,8 +212,8 @@ def _check_extents(op: str, operands: Sequence[Value]) -> None:
         for dim, extent in zip(value.dims, value.array.shape, strict=True):
             if seen.setdefault(dim, extent) != extent:
                 raise GraphError(
-                    f"{op}: its operands hold {seen[dim]} and {extent} elements of dimension {dim}; "
-                    "operands must be partitioned alike"
+                    f"{op}: its operands hold {seen[dim]} and {extent} elements of dimension "
+                    f"{dim}; operands must be partitioned alike"
                 )
 
 

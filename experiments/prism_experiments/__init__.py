@@ -1,0 +1,3 @@
+"""Experiments: workloads, sweeps over grids, reports."""
+
+from __future__ import annotations

@@ -1,0 +1,91 @@
+"""What every test may use: golden files, a seeded generator, the markers gpu and slow."""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import importlib.util
+import os
+import zlib
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+GOLDEN = Path(__file__).parent / "golden"
+
+# No deadline: the first example of a jitted function pays for its compilation.
+settings.register_profile("dev", max_examples=50, deadline=None, print_blob=True)
+settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/*.txt")
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
+
+
+def pytest_collection_modifyitems(config, items):
+    skip_slow = pytest.mark.skip(reason="slow: needs --slow")
+    run_slow = config.getoption("--slow") or "slow" in config.getoption("-m")
+    for item in items:
+        if item.get_closest_marker("slow") and not run_slow:
+            item.add_marker(skip_slow)
+        if item.get_closest_marker("gpu") and (reason := no_gpu_reason()):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@cache
+def no_gpu_reason() -> str | None:
+    """Why no kernel can run on a GPU here, or None; asks the driver, so that numba stays out."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        return "gpu: the cuda extra is not installed (make cuda)"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "gpu: no NVIDIA driver (libcuda.so.1)"
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return "gpu: the NVIDIA driver sees no device"
+    return None
+
+
+class Golden:
+    """Compares text with files in tests/golden, or rewrites them (--update-golden)."""
+
+    def __init__(self, *, update: bool) -> None:
+        self.update = update
+
+    def __call__(self, name: str, text: str) -> None:
+        """Holds `text` against tests/golden/`name`.txt; `name` may contain slashes."""
+        path = GOLDEN / f"{name}.txt"
+        actual = text if text.endswith("\n") else text + "\n"
+        if self.update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(actual, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(f"no golden file {path}: run pytest --update-golden and review the file")
+        expected = path.read_text(encoding="utf-8")
+        if actual != expected:
+            diff = difflib.unified_diff(
+                expected.splitlines(keepends=True),
+                actual.splitlines(keepends=True),
+                fromfile=f"golden/{name}.txt",
+                tofile="actual",
+            )
+            hint = "If the change is meant: pytest --update-golden, then review the diff."
+            pytest.fail(f"{''.join(diff)}\n{hint}", pytrace=False)
+
+
+@pytest.fixture
+def golden(request) -> Golden:
+    return Golden(update=request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def rng(request) -> np.random.Generator:
+    """A generator whose seed depends on the test's name alone: same numbers on every run."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))

@@ -1,0 +1,2 @@
+"""Plug-ins for Prism from somebody else."""
+from __future__ import annotations

@@ -1,0 +1,2 @@
+"""Each .egg file here is an axiom file."""
+from __future__ import annotations

@@ -1,7 +1,124 @@
-"""Prism: a symbolic superoptimizer for tensor programs."""
+"""Prism: a symbolic superoptimizer for tensor programs.
+
+`trace` turns a NumPy-style function into a program, `optimize` into the fastest kernel that
+provably computes it; `exp`, `softmax`, `rms_norm` and the like are what such a function may call.
+Everything is imported when it is first asked for, so that `import prism` costs next to nothing.
+"""
 
 from __future__ import annotations
 
+import importlib
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from prism import errors
+from prism.errors import PrismError
+
+if TYPE_CHECKING:
+    from prism.driver import optimize
+    from prism.frontend import (
+        Tensor,
+        abs,  # noqa: A004 - NumPy's name
+        add,
+        divide,
+        exp,
+        expand_dims,
+        gelu,
+        layer_norm,
+        log,
+        log_softmax,
+        logsumexp,
+        matmul,
+        max,  # noqa: A004 - NumPy's name
+        maximum,
+        mean,
+        min,  # noqa: A004 - NumPy's name
+        minimum,
+        multiply,
+        negative,
+        permute_dims,
+        power,
+        reciprocal,
+        relu,
+        rms_norm,
+        rsqrt,
+        sigmoid,
+        silu,
+        softmax,
+        sqrt,
+        square,
+        subtract,
+        sum,  # noqa: A004 - NumPy's name
+        swapaxes,
+        tanh,
+        transpose,
+        var,
+    )
+    from prism.frontend.einsum import einsum
+    from prism.frontend.trace import trace
+    from prism.optimized import Optimized
 
 __version__ = version("prism-superopt")
+
+__all__ = [
+    "Optimized",
+    "PrismError",
+    "Tensor",
+    "__version__",
+    "abs",
+    "add",
+    "divide",
+    "einsum",
+    "errors",
+    "exp",
+    "expand_dims",
+    "gelu",
+    "layer_norm",
+    "log",
+    "log_softmax",
+    "logsumexp",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "multiply",
+    "negative",
+    "optimize",
+    "permute_dims",
+    "power",
+    "reciprocal",
+    "relu",
+    "rms_norm",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "sqrt",
+    "square",
+    "subtract",
+    "sum",
+    "swapaxes",
+    "tanh",
+    "trace",
+    "transpose",
+    "var",
+]
+
+_ELSEWHERE = {"Optimized": "prism.optimized", "optimize": "prism.driver"}
+"""Public names that do not come from the front end, and their modules."""
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Import a public name when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_ELSEWHERE.get(name, "prism.frontend")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -1,0 +1,298 @@
+"""From a program to its fastest kernel: `tune` an artifact, or `optimize` a function in one go.
+
+`optimize` searches (or finds the artifact in the cache), tunes (or finds the kernel in the cache),
+and always returns something right: when no graph is proved or no kernel passes, the program itself
+is evaluated in NumPy and the report says so.
+
+The search half is imported only when a search is needed, so that `tune` works where ortools,
+egglog and z3 are missing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from prism.artifact import load_artifact, save_artifact
+from prism.cache import CacheWarning, entry_path, write_atomically
+from prism.errors import KernelError, PrismError, UsageError
+from prism.ir import Program, SGraph, bind_sizes, format_program
+from prism.optimized import Optimized, Winner, compiled, from_json, source_path
+from prism.plugins import Group, load
+from prism.protocols import Target
+from prism.record import RecordFile, versions
+from prism.report import search_facts, tune_facts
+from prism.tune import (
+    Budget,
+    Config,
+    Progress,
+    Space,
+    Strategy,
+    Task,
+    Tuner,
+    TuneResult,
+    build_space,
+    device_text,
+    dtype_of,
+    instantiate,
+)
+from prism.verdict import Verdict
+
+if TYPE_CHECKING:
+    from prism.search import SearchOptions
+
+__all__ = ["Optimized", "TuneResult", "optimize", "tune"]
+
+
+class FoundGraph(Protocol):
+    """A graph of a search result or artifact."""
+
+    @property
+    def id(self) -> str:
+        """Its name within the result."""
+
+    @property
+    def graph(self) -> SGraph:
+        """The graph."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What verification said."""
+
+
+class Found(Protocol):
+    """A search result or a loaded artifact."""
+
+    @property
+    def program(self) -> Program:
+        """What was searched."""
+
+    @property
+    def graphs(self) -> Sequence[FoundGraph]:
+        """What was found."""
+
+
+def tune(  # noqa: PLR0913 - the options of the command
+    artifact: Found | str | Path,
+    sizes: Mapping[str, int],
+    *,
+    target: str = "cpu",
+    dtype: str = "float32",
+    strategy: str = "model",
+    trials: int | None = None,
+    budget_s: float = 60.0,
+    seed: int = 0,
+    records: str | Path | None = None,
+    output: str | Path | None = None,
+    progress: Progress | None = None,
+) -> TuneResult:
+    """Find the fastest kernel among the proved graphs of an artifact at `sizes`.
+
+    `records` is a JSON-lines file: trials in it are not repeated, new ones are appended. The
+    winner's source is written to `output`, or into the cache.
+
+    Raises:
+        UsageError: an argument that cannot be used as given.
+        SizeError: sizes that do not fit the program.
+        ParseError: the artifact does not parse.
+        PluginError: no such target or strategy.
+        KernelError: the target cannot run here at all.
+    """
+    found = load_artifact(Path(artifact)) if isinstance(artifact, str | Path) else artifact
+    dtype_of(dtype)
+    if trials is not None and trials < 1:
+        raise UsageError(f"trials must be at least 1, not {trials}")
+    if not (budget_s > 0 and math.isfinite(budget_s)):
+        raise UsageError(f"the budget must be a positive number of seconds, not {budget_s}")
+    bound = bind_sizes(found.program, sizes)
+    chosen: Target = load(Group.TARGET, target)()
+    make_strategy: Callable[..., Strategy] = load(Group.STRATEGY, strategy)
+    graphs = tuple((g.id, g.graph) for g in found.graphs if g.verdict is Verdict.PROVED)
+    space = build_space(graphs, bound, chosen)
+    task = Task(found.program, bound, target, chosen, dtype, seed, space, Budget(budget_s, trials))
+    tuner = Tuner(
+        task,
+        make_strategy(space, _estimate(space, chosen, dtype), seed),
+        None if records is None else RecordFile(Path(records)),
+        progress,
+    )
+    result = tuner.run()
+    if result.best is None:
+        return result
+    path = source_path(found.program, result.best.source) if output is None else Path(output)
+    write_atomically(path, result.best.source)
+    return replace(result, best=replace(result.best, path=path))
+
+
+def optimize(  # noqa: PLR0913 - the options of the command
+    program_or_fn: Program | Callable[..., Any],
+    *,
+    sizes: Mapping[str, int],
+    target: str = "cpu",
+    dtype: str = "float32",
+    budget: float = 60.0,
+    seed: int = 0,
+    search_options: SearchOptions | None = None,
+    cache: bool = True,
+    progress: Progress | None = None,
+    **dims: str,
+) -> Optimized:
+    """The fastest right kernel of a program, as a callable.
+
+    `program_or_fn` is a traced program, or a function whose dims are annotations or given as
+    `x="n d"`. `budget` is in seconds and covers the tuning.
+
+    Raises:
+        TraceError: the function cannot be traced.
+        SizeError: sizes that do not fit the program.
+        UsageError: another argument that cannot be used as given.
+        PluginError: no such target.
+    """
+    program = _program(program_or_fn, dims)
+    bound = bind_sizes(program, sizes)
+    dtype_of(dtype)
+    chosen: Target = load(Group.TARGET, target)()
+    key = {
+        "search": _search_key(program, search_options),
+        "sizes": bound,
+        "dtype": dtype,
+        "target": target,
+        "device": device_text(chosen.device()),
+        "versions": versions(),
+    }
+    path = entry_path("tuned", key)
+    if cache and (hit := _cached_kernel(path, target, budget)) is not None:
+        return hit
+    found, search_facts = _search(program, search_options, cache=cache, progress=progress)
+    try:
+        result = tune(
+            found, bound, target=target, dtype=dtype, budget_s=budget, seed=seed, progress=progress
+        )
+    except KernelError as error:
+        result = TuneResult(None, {}, 0, 0, 0.0, f"the target cannot run here: {error}")
+    winner = None
+    if result.best is not None:
+        winner = Winner(result.best.config.graph_id, result.best.mu, result.best.source)
+    facts = {"search": search_facts, "tune": tune_facts(result)}
+    made = compiled(Optimized(program, bound, dtype, target, winner, facts))
+    if cache and not made.is_fallback and result.stopped != "interrupted":
+        _store(path, made, result, budget)
+    return made
+
+
+def _program(given: Program | Callable[..., Any], dims: Mapping[str, str]) -> Program:
+    if isinstance(given, Program):
+        if dims:
+            raise UsageError(
+                f"{given.name} is traced already; dims ({', '.join(dims)}) go to prism.trace"
+            )
+        return given
+    if not callable(given):
+        raise UsageError(f"a function or a traced program is needed, not {type(given).__name__}")
+    from prism.frontend import trace  # noqa: PLC0415 - tuning an artifact traces nothing
+
+    return trace(given, **dims)
+
+
+def _estimate(space: Space, target: Target, dtype: str) -> Callable[[Config], float]:
+    """The target's cost model as strategies see it: infinite where it refuses."""
+    graphs = {graph.graph_id: graph for graph in space.graphs}
+
+    def estimate(config: Config) -> float:
+        try:
+            return target.estimate(instantiate(graphs[config.graph_id], config), dtype)
+        except KernelError:
+            return math.inf
+
+    return estimate
+
+
+def _search_key(program: Program, options: SearchOptions | None) -> dict[str, Any]:
+    """Everything the outcome of a search depends on."""
+    try:
+        from prism.egraph import load_axioms  # noqa: PLC0415 - the search half
+        from prism.search import SearchOptions  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"optimize searches, which needs {error.name}; install it, or search elsewhere "
+            "(prism search -o ART.json) and tune the artifact here"
+        ) from error
+    chosen = options or SearchOptions()
+    return {
+        "program": format_program(program),
+        "axioms": load_axioms(chosen.axioms).fingerprint,
+        "encoding": chosen.encoding,
+        "options": repr(chosen),
+        "versions": [version(name) for name in ("prism-superopt", "egglog", "ortools")],
+    }
+
+
+def _search(
+    program: Program, options: SearchOptions | None, *, cache: bool, progress: Progress | None
+) -> tuple[Found, dict[str, Any]]:
+    """The artifact of a program, from the cache or from a new search, and facts for the report."""
+    path = entry_path("search", _search_key(program, options))
+    if cache and path.is_file():
+        try:
+            artifact = load_artifact(path)
+        except PrismError as error:
+            _warn(f"the cached search {path} is not used: {error}")
+        else:
+            return artifact, search_facts(artifact.graphs, artifact, is_cached=True)
+    from prism.search import SearchOptions, search  # noqa: PLC0415 - the search half
+
+    show = progress or (lambda *_: None)
+    result = search(
+        program,
+        options or SearchOptions(),
+        lambda stage, done, total: show(done, total or 1, f"search: {stage}"),
+    )
+    if cache:
+        try:
+            save_artifact(result, path)
+        except (PrismError, OSError) as error:
+            _warn(f"the search is not cached: {error}")
+    return result, search_facts(result.graphs, result, is_cached=False)
+
+
+def _cached_kernel(path: Path, target: str, budget: float) -> Optimized | None:
+    """A tuned kernel from the cache, if as much time was spent on it as is offered now."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        _warn(f"the cached kernel {path} is not used: {error}")
+        return None
+    try:
+        entry = json.loads(text)
+        if entry["budget_s"] < budget and entry["stopped"] != "strategy":
+            return None
+        made = from_json(entry["optimized"], entry["kernel"], str(path), target)
+    except (ValueError, KeyError, TypeError, PrismError) as error:
+        _warn(f"the cached kernel {path} is not used: {type(error).__name__}: {error}")
+        return None
+    return None if made.is_fallback else made
+
+
+def _store(path: Path, made: Optimized, result: TuneResult, budget: float) -> None:
+    entry = {
+        "budget_s": budget,
+        "stopped": result.stopped,
+        "kernel": made.source,
+        "optimized": made.to_json(),
+    }
+    try:
+        write_atomically(path, json.dumps(entry))
+    except PrismError as error:
+        _warn(f"the kernel is not cached: {error}")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, CacheWarning, stacklevel=4)

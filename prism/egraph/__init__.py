@@ -1,0 +1,53 @@
+"""The e-graph: axiom sets, terms, saturation. The only package that calls egglog."""
+
+from __future__ import annotations
+
+from prism.egraph.axioms import AxiomSet, load_axioms, make_axiom_set
+from prism.egraph.bank import TermBank, TermId
+from prism.egraph.saturate import GENERATION_LIMITS, ENode, Saturation, saturate
+from prism.egraph.session import Limits, Session
+from prism.egraph.signature import (
+    ALGEBRA,
+    ALGEBRA_VERIFY,
+    PAR_RULES,
+    RULESETS,
+    Sort,
+    constructors,
+)
+from prism.egraph.terms import (
+    GraphTerms,
+    build_program,
+    declare_sizes,
+    graph_terms,
+    new_bank,
+    program_terms,
+)
+from prism.egraph.vetting import Axiom, AxiomFile
+
+__all__ = [
+    "ALGEBRA",
+    "ALGEBRA_VERIFY",
+    "GENERATION_LIMITS",
+    "PAR_RULES",
+    "RULESETS",
+    "Axiom",
+    "AxiomFile",
+    "AxiomSet",
+    "ENode",
+    "GraphTerms",
+    "Limits",
+    "Saturation",
+    "Session",
+    "Sort",
+    "TermBank",
+    "TermId",
+    "build_program",
+    "constructors",
+    "declare_sizes",
+    "graph_terms",
+    "load_axioms",
+    "make_axiom_set",
+    "new_bank",
+    "program_terms",
+    "saturate",
+]

@@ -1,0 +1,177 @@
+"""Loads axiom sets: which files, vetted, as plain text at the moment they are used.
+
+A spec is the name of an installed plug-in (entry-point group `prism.axioms`; its value is a
+package, every `.egg` in it one file), or a path to an `.egg` file or to a folder of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+from prism.egraph.sexpr import SExpr, heads
+from prism.egraph.signature import (
+    ALGEBRA,
+    ALGEBRA_VERIFY,
+    Constructor,
+    Sort,
+    constructors,
+    declarations,
+)
+from prism.egraph.vetting import Axiom, AxiomFile, vet
+from prism.errors import AxiomError
+from prism.plugins import Group, installed, load
+
+
+@dataclass(frozen=True, slots=True)
+class DirectedRule:
+    """One direction of an axiom: fires only on terms with every constructor in `needs`."""
+
+    name: str
+    axiom: Axiom
+    left: SExpr
+    right: SExpr
+    needs: frozenset[str]
+    makes: frozenset[str]
+    text: str
+
+    @property
+    def ruleset(self) -> str:
+        """The axiom's ruleset."""
+        return self.axiom.ruleset
+
+    @property
+    def variables(self) -> Mapping[str, Sort]:
+        """The variables of the left side, which bind those of the right."""
+        return self.axiom.variables()
+
+
+@dataclass(frozen=True, slots=True)
+class AxiomSet:
+    """Vetted axioms. `fingerprint` identifies the text of all files, in order."""
+
+    files: tuple[AxiomFile, ...]
+    axioms: tuple[Axiom, ...]
+    rules: tuple[DirectedRule, ...]
+    helpers: tuple[Constructor, ...]
+    fingerprint: str
+
+    def reachable(
+        self, rulesets: AbstractSet[str], heads: AbstractSet[str]
+    ) -> tuple[DirectedRule, ...]:
+        """The rules that can ever fire on terms made of `heads`.
+
+        Leaving the others out changes no result and most of the set-up time.
+        """
+        known = set(heads)
+        todo = [rule for rule in self.rules if rule.ruleset in rulesets]
+        kept: set[str] = set()
+        while fired := [rule for rule in todo if rule.needs <= known]:
+            todo = [rule for rule in todo if not rule.needs <= known]
+            kept.update(rule.text for rule in fired)
+            known.update(head for rule in fired for head in rule.makes)
+        return tuple(rule for rule in self.rules if rule.text in kept)
+
+    def commands(self, rulesets: AbstractSet[str], heads: AbstractSet[str]) -> str:
+        """The egglog text for terms made of `heads`: generated sort and analyses, then rules."""
+        rules = self.reachable(rulesets, heads)
+        known = {*heads, *(head for rule in rules for head in (*rule.needs, *rule.makes))}
+        declared = [c for c in (*constructors().values(), *self.helpers) if c.name in known]
+        return "\n".join((declarations(declared), *(rule.text for rule in rules)))
+
+
+def directed(axiom: Axiom) -> tuple[DirectedRule, ...]:
+    """The rules of an axiom. Algebra applies to whole values only, see `RULESETS`."""
+    conditions = "".join(f" {c}" for c in axiom.conditions)
+    if axiom.ruleset in {ALGEBRA, ALGEBRA_VERIFY}:
+        conditions = f" (= 0 (pars whole-e)){conditions}"
+    sides: list[tuple[str, SExpr, SExpr]] = [(axiom.name, axiom.left, axiom.right)]
+    if axiom.is_bidirectional:
+        sides.append((f"{axiom.name}-back", axiom.right, axiom.left))
+    return tuple(
+        DirectedRule(
+            name=name,
+            axiom=axiom,
+            left=left,
+            right=right,
+            needs=frozenset(heads(left)),
+            makes=frozenset(heads(right)),
+            text=f"(rule ((= whole-e {left}){conditions}) ((union whole-e {right}))"
+            f' :ruleset {axiom.ruleset} :name "{name}")',
+        )
+        for name, left, right in sides
+    )
+
+
+def load_axioms(specs: Sequence[str] = ("prism",)) -> AxiomSet:
+    """Read and vet the axiom files that `specs` name, in order.
+
+    Raises:
+        AxiomError: a file is missing, or holds something that is not allowed.
+        PluginError: a name that is not installed.
+    """
+    return make_axiom_set(tuple(file for spec in specs for file in _files(spec)))
+
+
+@lru_cache(maxsize=8)
+def make_axiom_set(files: tuple[AxiomFile, ...]) -> AxiomSet:
+    """Vet files already read; the same files are vetted once per process.
+
+    Raises:
+        AxiomError: see `vet`; also a name used twice, naming both places.
+    """
+    axioms: dict[str, Axiom] = {}
+    helpers: dict[str, Constructor] = {}
+    for file in files:
+        vetted = vet(file, helpers)
+        helpers.update({h.name: h for h in vetted.helpers})
+        for axiom in vetted.axioms:
+            first = axioms.setdefault(axiom.name, axiom)
+            if first is not axiom:
+                raise AxiomError(
+                    f"{file.name}:{axiom.line}: the rule name {axiom.name!r} is used before, in "
+                    f"{first.family}.egg:{first.line}; give each rule its own name"
+                )
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{len(file.name)} {len(file.text)} {file.name}{file.text}".encode())
+    return AxiomSet(
+        files=files,
+        axioms=tuple(axioms.values()),
+        rules=tuple(rule for axiom in axioms.values() for rule in directed(axiom)),
+        helpers=tuple(helpers.values()),
+        fingerprint=digest.hexdigest()[:16],
+    )
+
+
+def _files(spec: str) -> tuple[AxiomFile, ...]:
+    path = Path(spec)
+    if spec.endswith(".egg"):
+        return (AxiomFile(path.name, _read(path)),)
+    if path.is_dir() and spec not in installed(Group.AXIOMS):
+        found = sorted(path.glob("*.egg"))
+        if not found:
+            raise AxiomError(f"the folder {spec} holds no .egg file")
+        return tuple(AxiomFile(f"{path.name}/{p.name}", _read(p)) for p in found)
+    package = load(Group.AXIOMS, spec)
+    entries = sorted(resources.files(package).iterdir(), key=lambda entry: entry.name)
+    found_files = tuple(
+        AxiomFile(f"{spec}/{entry.name}", entry.read_text(encoding="utf-8"))
+        for entry in entries
+        if entry.name.endswith(".egg")
+    )
+    if not found_files:
+        raise AxiomError(f"the axiom set {spec!r} ({package.__name__}) holds no .egg file")
+    return found_files
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AxiomError(f"axiom file {path} cannot be read: {error}") from error

@@ -1,0 +1,165 @@
+"""One e-graph over one axiom set: the only place that calls egglog.
+
+egglog has no limit inside an iteration and no way to cancel, so every call here runs one iteration
+and the caller looks at size and clock in between. Terms are inserted through the head of one rule
+that let-binds every distinct sub-term once: a shared sub-term costs one line however often it
+occurs, and egglog 13 is several times faster this way than with one action per term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from egglog.bindings import EggSmolError, EGraph
+
+from prism.egraph.axioms import AxiomSet
+from prism.egraph.bank import TermBank, TermId
+from prism.egraph.signature import ANALYSES, constructors, declarations
+from prism.errors import AxiomError, PrismError
+
+ClassId = int
+"""An e-class of a `Table`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An e-node: constructor, child classes, other arguments, and the class it belongs to."""
+
+    head: str
+    children: tuple[ClassId, ...]
+    attributes: tuple[int | str, ...]
+    owner: ClassId
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A frozen e-graph: rows in a fixed order, the `dims` mask of each class, inserted roots."""
+
+    rows: tuple[Row, ...]
+    dims: dict[ClassId, int]
+    roots: dict[int, ClassId]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop. Verdicts depend on nodes and iterations alone; the clock is a safety stop."""
+
+    nodes: int = 20_000
+    iterations: int = 40
+    seconds: float = 20.0
+
+
+class Session:
+    """An e-graph; not to be shared between threads (egglog 13 forbids it)."""
+
+    def __init__(
+        self, axioms: AxiomSet, rulesets: AbstractSet[str], heads: AbstractSet[str]
+    ) -> None:
+        """For terms made of `heads` (`TermBank.heads`) under the rules of `rulesets`."""
+        self._heads = frozenset(constructors()) | {h.name for h in axioms.helpers}
+        self._insertions = 0
+        self._egraph = EGraph()
+        # equal sizes are stated as Size = Size or Size = Const
+        needed = heads | {"Size", "Const"}
+        try:
+            self._egraph.run_program(*_parsed(axioms.commands(rulesets, needed) + _ROOT))
+        except EggSmolError as error:
+            raise _blame(axioms, error) from error
+
+    def insert(self, bank: TermBank, roots: Sequence[tuple[int, TermId]]) -> None:
+        """Insert terms, each remembered under its number."""
+        name = f"insert-{self._insertions}"
+        self._insertions += 1
+        lines = bank.let_lines([term for _, term in roots])
+        lines += [f"(root {number} t{term})" for number, term in roots]
+        self._execute(
+            self._egraph.parse_program(
+                f"(ruleset {name})"
+                f'(rule () ({" ".join(lines)}) :ruleset {name} :name "{name}")'
+                f"(run-schedule (run {name}))"
+            )
+        )
+
+    def iterate(self, *rulesets: str) -> bool:
+        """Bring the analyses up to date, then run each ruleset once; whether anything changed."""
+        inner = " ".join(f"(run {name})" for name in rulesets)
+        schedule = f"(run-schedule (seq (saturate (run {ANALYSES})) {inner}))"
+        (output,) = self._execute(_parsed(schedule))
+        return bool(output.report.updated)
+
+    def node_count(self) -> int:
+        """E-nodes, not counting the facts of analyses."""
+        (output,) = self._execute(_parsed("(print-size)"))
+        return sum(size for name, size in output.sizes if name in self._heads)
+
+    def roots(self) -> dict[int, object]:
+        """The class of each inserted root, as a value to compare with the others'."""
+        functions = self._egraph.freeze().functions
+        as_int = self._egraph.value_to_i64
+        return {as_int(row.inputs[0]): row.inputs[1] for row in functions["root"].rows}
+
+    def table(self) -> Table:
+        """The whole e-graph."""
+        functions = self._egraph.freeze().functions
+        number: dict[object, ClassId] = {}
+        rows: list[Row] = []
+        for head in sorted(self._heads & set(functions)):
+            function = functions[head]
+            for row in function.rows:
+                children: list[ClassId] = []
+                attributes: list[int | str] = []
+                for sort, value in zip(function.input_sorts, row.inputs, strict=True):
+                    match sort:
+                        case "E":
+                            children.append(number.setdefault(value, len(number)))
+                        case "String":
+                            attributes.append(self._egraph.value_to_string(value))
+                        case _:
+                            attributes.append(self._egraph.value_to_i64(value))
+                owner = number.setdefault(row.output, len(number))
+                rows.append(Row(head, tuple(children), tuple(attributes), owner))
+        as_int = self._egraph.value_to_i64
+        dims = {
+            number[row.inputs[0]]: as_int(row.output)
+            for row in functions["dims"].rows
+            if row.inputs[0] in number
+        }
+        roots = {as_int(row.inputs[0]): number[row.inputs[1]] for row in functions["root"].rows}
+        return Table(tuple(rows), dims, roots)
+
+    def _execute(self, commands: Sequence[Any]) -> list[Any]:
+        """Run commands; a Rust panic (a BaseException) becomes an error of ours."""
+        try:
+            return list(self._egraph.run_program(*commands))
+        except EggSmolError as error:
+            raise PrismError(f"the e-graph refused a command of Prism's own: {error}") from error
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise PrismError(f"egglog failed inside: {error}; please report it") from None
+
+
+_ROOT = "\n(relation root (i64 E))"
+
+
+@lru_cache(maxsize=32)
+def _parsed(text: str) -> tuple[Any, ...]:
+    """The commands of a text, parsed once per process."""
+    return tuple(EGraph().parse_program(text))
+
+
+def _blame(axioms: AxiomSet, error: EggSmolError) -> AxiomError:
+    """Which axiom egglog refuses, with its file and line."""
+    base = declarations((*constructors().values(), *axioms.helpers))
+    for rule in axioms.rules:
+        egraph = EGraph()
+        try:
+            egraph.run_program(*egraph.parse_program(f"{base}\n{rule.text}"))
+        except EggSmolError as own:
+            axiom = rule.axiom
+            return AxiomError(f"{axiom.family}.egg:{axiom.line}: rule {axiom.name!r}: {own}")
+    return AxiomError(f"egglog refuses the axiom set: {error}")

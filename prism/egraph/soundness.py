@@ -1,0 +1,281 @@
+"""Tests an axiom on random small tensors: both sides of every direction, in NumPy.
+
+Variables of the left side get random well-typed values: any dimensions, split along some of the
+parallel dimensions they carry or not, tiles down to size one, negative values and exact zeros.
+Where the conditions hold, the other side must have the same type and the same value, and be defined
+exactly where the left side is. A test can refute an axiom, not prove it; the same seed gives the
+same tests.
+"""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from prism.egraph.axioms import DirectedRule
+from prism.egraph.bank import MAX_DATA_DIMS, TermBank, TermId, TermType
+from prism.egraph.meaning import Array, Meaning, Sizes
+from prism.egraph.sexpr import Atom, Form, SExpr
+from prism.egraph.signature import PAR_RULES, Sort, constructors
+from prism.errors import GraphError, SizeError
+
+DATA = (0, 1, 2)
+PARS = (MAX_DATA_DIMS, MAX_DATA_DIMS + 1)
+NAMES = ("d0", "d1", "d2")
+
+
+@dataclass(frozen=True, slots=True)
+class SoundnessReport:
+    """`cases`: well-typed instances tried; `counterexample`: the first that fails, in words."""
+
+    cases: int
+    counterexample: str | None
+
+
+def check_rule(
+    rule: DirectedRule, *, seed: int = 0, cases: int = 50, attempts: int = 8_000
+) -> SoundnessReport:
+    """Try `rule` on up to `cases` random instances of its left side."""
+    draw = _Draw(rule, random.Random(seed), np.random.default_rng(seed))
+    done = 0
+    for _ in range(attempts):
+        if done == cases:
+            break
+        instance = draw.instance()
+        if instance is None:
+            continue
+        done += 1
+        fault = instance.fault(rule)
+        if fault is not None:
+            return SoundnessReport(done, f"{fault} with {instance}")
+    if not done:
+        return SoundnessReport(0, "no well-typed instance of the left side was found")
+    return SoundnessReport(done, None)
+
+
+_ARITHMETIC: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
+    {
+        "&": operator.and_,
+        "|": operator.or_,
+        "<<": operator.lshift,
+        "+": operator.add,
+        "-": operator.sub,
+    }
+)
+_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = MappingProxyType(
+    {
+        "=": operator.eq,
+        "!=": operator.ne,
+        "<": operator.lt,
+        "<=": operator.le,
+        ">": operator.gt,
+        ">=": operator.ge,
+    }
+)
+
+Binding = Mapping[str, int]
+"""Rule variable -> term, data dimension or parallel dimension."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Instance:
+    """One way to read the variables of a rule."""
+
+    meaning: Meaning
+    binding: Binding
+    types: Mapping[str, TermType]
+    left: TermId
+
+    def __str__(self) -> str:
+        sorts = ", ".join(
+            f"{name} over {_type_text(kind)}" for name, kind in sorted(self.types.items())
+        )
+        others = ", ".join(
+            f"{name} = {_dim_text(value)}"
+            for name, value in sorted(self.binding.items())
+            if name not in self.types
+        )
+        data = ", ".join(f"{_dim_text(d)}: {n}" for d, n in self.meaning.sizes.data.items())
+        pars = ", ".join(f"{_dim_text(p)}: {n}" for p, n in self.meaning.sizes.pars.items())
+        return f"{sorts}; {others}; sizes {data}; chunks {pars}"
+
+    def fault(self, rule: DirectedRule) -> str | None:
+        """Why the right side is not equal to the left, or None."""
+        bank = self.meaning.bank
+        try:
+            right = build(bank, rule.right, self.binding)
+            a, b = self.meaning.value(self.left), self.meaning.value(right)
+        except (GraphError, SizeError) as error:
+            return f"the result does not fit together ({error})"
+        if bank.type_of(right) != bank.type_of(self.left):
+            return (
+                f"the result is over {_type_text(bank.type_of(right))}, not over "
+                f"{_type_text(bank.type_of(self.left))},"
+            )
+        if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+            return "the sides are not defined at the same places"
+        finite = np.isfinite(a)
+        wrong = finite & ~np.isclose(a, b, rtol=1e-9, atol=1e-9)
+        if wrong.any():
+            place = tuple(np.argwhere(wrong)[0])
+            return f"the left side is {a[place]:.6g} and the right side {b[place]:.6g}"
+        return None
+
+
+class _Draw:
+    """Draws instances in which the left side is well typed and the conditions hold."""
+
+    def __init__(
+        self, rule: DirectedRule, rng: random.Random, numbers: np.random.Generator
+    ) -> None:
+        self.rule = rule
+        self.rng = rng
+        self.numbers = numbers
+        self.sorts = rule.variables
+        self.is_parallel = rule.ruleset == PAR_RULES
+
+    def instance(self) -> _Instance | None:
+        rng = self.rng
+        pars = {p: rng.choice((1, 2, 2, 3)) for p in PARS}
+        chunks = pars[PARS[0]] * pars[PARS[1]]
+        data = {d: chunks * rng.choice((1, 1, 2)) for d in DATA}
+        binding: dict[str, int] = {}
+        for name, sort in self.sorts.items():
+            if sort is Sort.DATA:
+                binding[name] = rng.choice(DATA)
+            elif sort is Sort.PAR:
+                binding[name] = rng.choice(PARS)
+        types = self.types(binding)
+        bank = TermBank(NAMES, is_strict=self.is_parallel)
+        for name, kind in types.items():
+            binding[name] = bank.variable(name, kind)
+        if not all(holds(c, binding, types) for c in self.rule.axiom.conditions):
+            return None
+        try:
+            left = build(bank, self.rule.left, binding)
+        except GraphError:
+            return None
+        sizes = Sizes(self.stacked(data, pars, binding), pars)
+        shapes = Meaning(bank, sizes, {})
+        try:
+            arrays = {name: self.array(shapes.shape(kind)) for name, kind in types.items()}
+            meaning = Meaning(bank, sizes, arrays)
+            meaning.value(left)
+        except SizeError:
+            return None
+        return _Instance(meaning, binding, types, left)
+
+    def types(self, binding: Binding) -> dict[str, TermType]:
+        """A type for each term variable; mostly alike, so that operators fit."""
+        rng = self.rng
+        common = [p for p in PARS if self.is_parallel and rng.random() < 0.5]
+        splits = {d: self.split(common) for d in DATA}
+        out: dict[str, TermType] = {}
+        for name, sort in self.sorts.items():
+            if sort is not Sort.TERM:
+                continue
+            pars = list(common)
+            if self.is_parallel and rng.random() < 0.25:
+                pars = [p for p in PARS if rng.random() < 0.5]
+            own = {
+                d: splits[d] if rng.random() < 0.8 else self.split(pars)
+                for d in DATA
+                if rng.random() < 0.6
+            }
+            if self.is_parallel and own and rng.random() < 0.2:
+                # tiles of different blocks added up: split along p, but no longer one per block
+                par, dim = self.choice(binding, PARS), self.choice(binding, list(own))
+                own[dim] = (*own[dim], par)
+                pars = [p for p in pars if p != par]
+            out[name] = TermType(own, frozenset(pars))
+        return out
+
+    def choice(self, binding: Binding, among: Sequence[int]) -> int:
+        """One of these dimensions, preferably one that the rule names."""
+        named = [d for d in among if d in binding.values()]
+        return self.rng.choice(named or list(among))
+
+    def split(self, pars: list[int]) -> tuple[int, ...]:
+        chosen = [p for p in pars if self.rng.random() < 0.4]
+        self.rng.shuffle(chosen)
+        return tuple(chosen)
+
+    def stacked(
+        self, data: dict[int, int], pars: Mapping[int, int], binding: Binding
+    ) -> dict[int, int]:
+        """Sizes in which each dimension made by Stack has as many places as there are chunks."""
+        for form in _forms(self.rule.left):
+            if form.head == "Stack":
+                _, dim, par = (str(item) for item in form.items[1:])
+                data[binding[dim]] = pars[binding[par]]
+        return data
+
+    def array(self, shape: tuple[int, ...]) -> Array:
+        values = self.numbers.normal(0.0, 1.5, shape)
+        if self.numbers.random() < 0.3:
+            values = np.abs(values)
+        values[self.numbers.random(shape) < 0.1] = 0.0
+        return values
+
+
+def build(bank: TermBank, expr: SExpr, binding: Binding) -> TermId:
+    """The term of a side of a rule.
+
+    Raises:
+        GraphError: values that do not fit together.
+    """
+    if isinstance(expr, Atom):
+        return binding[expr.text]
+    constructor = constructors().get(expr.head)
+    if constructor is None:
+        raise GraphError(f"{expr.head} has no meaning in NumPy")
+    children: list[TermId] = []
+    attributes: list[int | str] = []
+    for item, sort in zip(expr.items[1:], constructor.arguments, strict=True):
+        if sort is Sort.TERM:
+            children.append(build(bank, item, binding))
+        elif sort is Sort.TEXT:
+            attributes.append(str(item).strip('"'))
+        else:
+            attributes.append(binding[str(item)])
+    return bank.make(expr.head, tuple(children), tuple(attributes))
+
+
+def holds(condition: Form, binding: Binding, types: Mapping[str, TermType]) -> bool:
+    """Whether a side condition holds."""
+    a, b = (_number(item, binding, types) for item in condition.items[1:])
+    return _COMPARISONS[condition.head](a, b)
+
+
+def _number(expr: SExpr, binding: Binding, types: Mapping[str, TermType]) -> int:
+    if isinstance(expr, Atom):
+        return binding[expr.text] if expr.text in binding else int(expr.text)
+    if expr.head in {"dims", "pars"}:
+        kind = types[str(expr.items[1])]
+        members = kind.splits.keys() if expr.head == "dims" else kind.pars
+        return sum(1 << member for member in members)
+    a, b = (_number(item, binding, types) for item in expr.items[1:])
+    return _ARITHMETIC[expr.head](a, b)
+
+
+def _forms(expr: SExpr) -> list[Form]:
+    if isinstance(expr, Atom):
+        return []
+    return [expr, *(form for item in expr.items for form in _forms(item))]
+
+
+def _dim_text(dim: int) -> str:
+    return f"p{dim - MAX_DATA_DIMS}" if dim >= MAX_DATA_DIMS else f"d{dim}"
+
+
+def _type_text(kind: TermType) -> str:
+    dims = [
+        _dim_text(dim) + "".join(f"/{_dim_text(p)}" for p in split)
+        for dim, split in sorted(kind.splits.items())
+    ]
+    return f"({' '.join([*dims, *(_dim_text(p) for p in sorted(kind.pars))])})"

@@ -1,0 +1,335 @@
+"""Terms of programs and sGraphs: what the e-graph is asked about.
+
+  loader       Part / Repl for each grid dim in order, then the loop
+  accumulator  Red (sum), RedMax (largest), Comb (side by side) over the loop
+  saver        Comb for each mapped grid dim, Pick (any one copy) for the others
+
+Constants and sizes are replicated to where they are read. A loop-invariant value is computed
+outside the loop and read inside through Repl along the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import assert_never
+
+from prism.egraph.bank import GRID_SLOTS, TermBank, TermId
+from prism.egraph.signature import Template, template
+from prism.errors import GraphError
+from prism.ir import (
+    Accumulator,
+    AccumulatorKind,
+    Apply,
+    Const,
+    DataDim,
+    DimInfo,
+    GraphOp,
+    Input,
+    InputLoader,
+    MapVar,
+    OutputSaver,
+    Program,
+    SGraph,
+    SizeOf,
+    TensorId,
+    output_name,
+)
+
+Wrap = Callable[[TermId], TermId]
+"""Replicates a term without operands (a constant) to where it is read."""
+
+
+def new_bank(program: Program) -> TermBank:
+    """An empty bank over the program's dimensions, with what is known of their sizes."""
+    bank = TermBank(d.name for d in program.dims)
+    declare_sizes(bank, program.dims)
+    return bank
+
+
+def declare_sizes(bank: TermBank, dims: Iterable[DimInfo]) -> None:
+    """State which dimensions share a size and which sizes the program fixes."""
+    for info in dims:
+        if info.size != info.name:
+            bank.declare_size(info.name, info.size)
+        if info.fixed is not None:
+            bank.declare_size(info.name, float(info.fixed))
+
+
+def program_terms(program: Program) -> tuple[str, ...]:
+    """The term of each output, written out."""
+    bank = new_bank(program)
+    return tuple(bank.text(term) for term in build_program(bank, program))
+
+
+def graph_terms(graph: SGraph) -> tuple[str, ...]:
+    """The term of each output of an sGraph, written out.
+
+    Raises:
+        GraphError: values that do not fit together.
+    """
+    bank = new_bank(graph.program)
+    return tuple(bank.text(term) for term in GraphTerms(bank, graph.program).build(graph.kernels))
+
+
+def build_program(bank: TermBank, program: Program) -> tuple[TermId, ...]:
+    """The term of each output, in `bank`."""
+    sizes = size_roots(program)
+    terms: list[TermId] = []
+    for node in program.nodes:
+        match node:
+            case Input(name=name, dims=dims):
+                terms.append(bank.input(name, dims))
+            case Const(value=value):
+                terms.append(bank.const(value))
+            case SizeOf(dim=dim):
+                terms.append(bank.make("Size", (), (bank.ids[sizes[dim]],)))
+            case Apply():
+                operands = tuple(terms[i] for i in node.operands)
+                terms.append(_apply(bank, sizes, node, operands, lambda term: term))
+            case _:
+                assert_never(node)
+    return tuple(terms[output.tensor] for output in program.outputs)
+
+
+class GraphTerms:
+    """Builds the terms of graphs of one program, in a bank made for it."""
+
+    def __init__(self, bank: TermBank, program: Program) -> None:
+        self.bank = bank
+        self.sizes = size_roots(program)
+        self.inputs = {i.name: bank.input(i.name, i.dims) for i in program.inputs}
+        dims = program.tensor_dims()
+        self.outputs = tuple(
+            (output_name(k), {bank.ids[d] for d in dims[output.tensor]})
+            for k, output in enumerate(program.outputs)
+        )
+
+    def build(self, kernels: Sequence[GraphOp]) -> tuple[TermId, ...]:
+        """The term of each output of the sGraph with these kernels.
+
+        Raises:
+            GraphError: a value that does not fit where it is used, an output that is not stored.
+        """
+        values = dict(self.inputs)
+        for index, kernel in enumerate(kernels):
+            values |= _Kernel(self, kernel, index, values).outputs()
+        out: list[TermId] = []
+        for name, dims in self.outputs:
+            if name not in values:
+                raise GraphError(f"no kernel stores {name}")
+            kind = self.bank.type_of(values[name])
+            if kind.splits.keys() != dims:
+                raise GraphError(f"{name} is stored over other dimensions than the program's")
+            if any(kind.splits.values()):
+                raise GraphError(f"{name} is stored as one tile of itself: a mapping is missing")
+            out.append(values[name])
+        return tuple(out)
+
+
+def size_roots(program: Program) -> Mapping[DataDim, DataDim]:
+    """For each dimension, the one whose size it shares."""
+    return {d.name: d.size for d in program.dims}
+
+
+def _apply(
+    bank: TermBank,
+    sizes: Mapping[DataDim, DataDim],
+    node: Apply,
+    operands: tuple[TermId, ...],
+    wrap: Wrap,
+) -> TermId:
+    """An operator of the table by its template."""
+    dim = () if node.dim is None else (bank.ids[node.dim],)
+
+    def fill(part: int | Template) -> TermId:
+        if isinstance(part, int):
+            return operands[part]
+        if part.head == "Size":
+            assert node.dim is not None
+            return wrap(bank.make("Size", (), (bank.ids[sizes[node.dim]],)))
+        children = tuple(fill(inner) for inner in part.parts)
+        return bank.make(part.head, children, dim if part.has_dim else ())
+
+    return fill(template(node.op))
+
+
+class _Kernel:
+    """The terms of one kernel's values: `outside` the loop (per block), `inside` (per iteration).
+
+    `values` are the kernel-level tensors known before it.
+    """
+
+    def __init__(
+        self, context: GraphTerms, kernel: GraphOp, index: int, values: Mapping[str, TermId]
+    ) -> None:
+        if len(kernel.grid) > GRID_SLOTS or len(kernel.loops) > 1:
+            raise GraphError("a kernel may have at most 3 grid dimensions and one loop")
+        bank = self.bank = context.bank
+        self.sizes = context.sizes
+        self.block = kernel.block
+        self.nodes = kernel.block.nodes
+        self.values = values
+        self.mapped = {(v.tensor, v.par): self._dim_id(v) for v in kernel.mapping.true}
+        self.grid = [(p.name, bank.par_id(index, s, p.name)) for s, p in enumerate(kernel.grid)]
+        self.loop_name = kernel.loops[0].name if kernel.loops else ""
+        self.loop = bank.par_id(index, GRID_SLOTS, self.loop_name)
+        self.is_after = kernel.block.after_loop()
+        self.varies = self._varying()
+        self.outside: dict[TensorId, TermId] = {}
+        self.inside: dict[TensorId, TermId] = {}
+
+    def outputs(self) -> dict[str, TermId]:
+        """The stored tensors by name."""
+        needed_outside, needed_inside = self._needed()
+        for i in range(len(self.nodes)):
+            if i in needed_outside:
+                self.outside[i] = self._outside(i)
+            if i in needed_inside:
+                self.inside[i] = self._inside(i)
+        out: dict[str, TermId] = {}
+        for i, node in enumerate(self.nodes):
+            if isinstance(node, OutputSaver):
+                if node.target in out or node.target in self.values:
+                    raise GraphError(f"node {i}: {node.target} is stored twice")
+                out[node.target] = self._saved(i, node)
+        return out
+
+    def _dim_id(self, var: MapVar) -> int:
+        if var.dim not in self.bank.ids:
+            raise GraphError(f"{var} maps a dimension that the program does not have")
+        return self.bank.ids[var.dim]
+
+    def _varying(self) -> list[bool]:
+        """Which values differ from one iteration of the loop to the next."""
+        out: list[bool] = []
+        for i, node in enumerate(self.nodes):
+            if isinstance(node, InputLoader):
+                out.append((node.source, self.loop_name) in self.mapped)
+            else:
+                out.append(not self.is_after[i] and any(out[j] for j in self.block.operands(i)))
+        return out
+
+    def _needed(self) -> tuple[set[TensorId], set[TensorId]]:
+        """The nodes whose value is read outside the loop, and inside."""
+        outside: set[TensorId] = set()
+        inside: set[TensorId] = set()
+        for i in reversed(range(len(self.nodes))):
+            if i in inside and not self.varies[i]:
+                outside.add(i)  # computed once and replicated
+            elif i in inside:
+                inside.update(self.block.operands(i))
+            if isinstance(self.nodes[i], OutputSaver):
+                outside.update(self.block.operands(i))
+            elif i in outside and isinstance(self.nodes[i], Accumulator):
+                inside.update(self.block.operands(i))
+            elif i in outside and not self.varies[i]:
+                outside.update(self.block.operands(i))
+        return outside, inside
+
+    def _saved(self, i: TensorId, node: OutputSaver) -> TermId:
+        term = self.outside[node.operand]
+        for name, par in reversed(self.grid):
+            dim = self.mapped.get((node.target, name))
+            if dim is None:
+                term = self._make(i, "Pick", term, par)
+            else:
+                term = self._make(i, "Comb", term, dim, par)
+        return term
+
+    def _outside(self, i: TensorId) -> TermId:
+        """The value of node i, one per block."""
+        if self.varies[i]:
+            raise GraphError(
+                f"node {i} differs in every iteration of the loop and is read outside it without "
+                "an accumulator"
+            )
+        node = self.nodes[i]
+        match node:
+            case InputLoader():
+                return self._loaded(i, node)
+            case Const(value=value):
+                return self._replicated(self.bank.const(value))
+            case SizeOf(dim=dim):
+                size = self.bank.make("Size", (), (self.bank.ids[self.sizes[dim]],))
+                return self._replicated(size)
+            case Apply(operands=operands):
+                terms = tuple(self.outside[j] for j in operands)
+                return self._applied(i, node, terms, self._replicated)
+            case Accumulator():
+                return self._accumulated(i, node)
+            case OutputSaver():
+                raise GraphError(f"node {i} stores a tensor and cannot be read")
+            case _:
+                assert_never(node)
+
+    def _inside(self, i: TensorId) -> TermId:
+        """The value of node i as the loop body sees it, one per block and iteration."""
+        node = self.nodes[i]
+        if self.is_after[i]:
+            raise GraphError(f"node {i} exists only after the loop and is read in its body")
+        if not self.varies[i]:
+            return self._make(i, "Repl", self.outside[i], self.loop)
+        match node:
+            case InputLoader(source=source):
+                dim = self.mapped[source, self.loop_name]
+                return self._make(i, "Part", self._loaded(i, node), dim, self.loop)
+            case Apply(operands=operands):
+                terms = tuple(self.inside[j] for j in operands)
+                return self._applied(
+                    i,
+                    node,
+                    terms,
+                    lambda term: self._make(i, "Repl", self._replicated(term), self.loop),
+                )
+            case _:
+                raise GraphError(f"node {i} cannot stand in a loop body")
+
+    def _loaded(self, i: TensorId, node: InputLoader) -> TermId:
+        if node.source not in self.values:
+            raise GraphError(f"node {i} loads {node.source!r}, which no kernel before it stores")
+        term = self.values[node.source]
+        if self.bank.type_of(term).splits.keys() != {self.bank.ids.get(d) for d in node.dims}:
+            raise GraphError(f"node {i} loads {node.source!r} over other dimensions than it has")
+        for name, par in self.grid:
+            dim = self.mapped.get((node.source, name))
+            if dim is None:
+                term = self._make(i, "Repl", term, par)
+            else:
+                term = self._make(i, "Part", term, dim, par)
+        return term
+
+    def _replicated(self, term: TermId) -> TermId:
+        for _, par in self.grid:
+            term = self.bank.make("Repl", (term,), (par,))
+        return term
+
+    def _applied(
+        self, i: TensorId, node: Apply, operands: tuple[TermId, ...], wrap: Wrap
+    ) -> TermId:
+        try:
+            return _apply(self.bank, self.sizes, node, operands, wrap)
+        except GraphError as error:
+            raise GraphError(f"node {i}: {error}") from None
+
+    def _accumulated(self, i: TensorId, node: Accumulator) -> TermId:
+        if not self.loop_name or node.par != self.loop_name:
+            raise GraphError(f"node {i} accumulates over {node.par!r}, which is no loop here")
+        term = self.inside[node.operand]
+        if node.kind is AccumulatorKind.CONCAT:
+            if node.dim is None:
+                raise GraphError(f"node {i} concatenates along no dimension")
+            return self._make(i, "Comb", term, self.bank.ids[node.dim], self.loop)
+        for dim, split in self.bank.type_of(term).splits.items():
+            if self.loop in split:
+                raise GraphError(
+                    f"node {i} combines tiles of {self.bank.dims[dim]}, which differ in size where "
+                    "the tail is shorter, and would mix its parts"
+                )
+        head = "Red" if node.kind is AccumulatorKind.SUM else "RedMax"
+        return self._make(i, head, term, self.loop)
+
+    def _make(self, i: TensorId, head: str, term: TermId, *attributes: int) -> TermId:
+        try:
+            return self.bank.make(head, (term,), attributes)
+        except GraphError as error:
+            raise GraphError(f"node {i}: {error}") from None

@@ -1,0 +1,295 @@
+"""The callable that `optimize` gives back: a checked kernel, or the program itself in NumPy.
+
+It can be saved (JSON and the kernel's source) and loaded elsewhere. What lies on disk is data, not
+code: `load` emits the kernel anew from the saved muGraph and compares, so that only a source we
+generate ourselves is ever executed.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prism.cache import kernel_folder, write_atomically
+from prism.errors import GraphError, KernelError, ParseError, SizeError, UsageError
+from prism.ir import (
+    Argument,
+    MuGraph,
+    Program,
+    bind_sizes,
+    check_mugraph,
+    evaluate,  # noqa: TID251 - the function, not the module of that name
+    format_program,
+    format_sgraph,
+    parse_program,
+    parse_sgraph,
+)
+from prism.plugins import Group, load
+from prism.protocols import Kernel, Target
+from prism.record import counts_of, digest
+from prism.report import render
+from prism.tune import dtype_of
+
+SCHEMA = "prism.optimized/1"
+FACTS_FILE = "optimized.json"
+KERNEL_FILE = "kernel.py"
+
+Array = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The kernel that won: the muGraph it comes from and its source."""
+
+    graph_id: str
+    mu: MuGraph
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """A program at fixed sizes and dtype, ready to be called on arrays.
+
+    `facts` is what the report says, as JSON: how the search and the tuning went.
+    """
+
+    program: Program
+    sizes: Mapping[str, int]
+    dtype: str
+    target: str
+    winner: Winner | None
+    facts: dict[str, Any] = field(hash=False)
+    _kernel: Kernel | None = field(default=None, repr=False, compare=False)
+    _path: Path | None = field(default=None, repr=False, compare=False)
+
+    def __call__(self, *arrays: object) -> Array | tuple[Array, ...]:
+        """Run on the program's arguments, in order; inputs are never written to.
+
+        Arrays may have any strides; anything with `__array__` or `__dlpack__` is taken, and plain
+        numbers for scalar arguments.
+
+        Raises:
+            UsageError: a wrong number of arguments, no array, or another dtype.
+            SizeError: a shape this kernel was not made for.
+        """
+        taken = self._take(arrays)
+        outputs = self._evaluate(taken) if self._kernel is None else self._kernel(*taken)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether calls evaluate the program in NumPy because no kernel passed."""
+        return self._kernel is None
+
+    @property
+    def source(self) -> str:
+        """The kernel's source text."""
+        if self.winner is None:
+            commented = "".join(f"# {line}\n" for line in format_program(self.program).splitlines())
+            return f"# No kernel: NumPy evaluates the program itself.\n{commented}"
+        return self.winner.source
+
+    @property
+    def path(self) -> Path | None:
+        """The file the kernel was loaded from."""
+        return self._path
+
+    def report(self) -> str:
+        """Program, search funnel, chosen graph, parameters, time, trials by outcome, error."""
+        graph = None if self.winner is None else format_sgraph(self.winner.mu.graph)
+        return render(format_program(self.program), self.sizes, graph, self._path, self.facts)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `optimized.json` and `kernel.py` into a folder."""
+        where = Path(folder)
+        write_atomically(where / KERNEL_FILE, self.source)
+        write_atomically(where / FACTS_FILE, self.to_json())
+
+    def to_json(self) -> str:
+        """Everything but the source, whose hash it holds."""
+        data: dict[str, Any] = {
+            "schema": SCHEMA,
+            "program": format_program(self.program),
+            "sizes": dict(self.sizes),
+            "dtype": self.dtype,
+            "target": self.target,
+            "source_sha256": digest(self.source),
+            "winner": None if self.winner is None else _winner_to_json(self.winner),
+            "facts": self.facts,
+        }
+        return json.dumps(data, indent=1) + "\n"
+
+    @classmethod
+    def load(cls, folder: str | Path, *, target: str | None = None) -> Optimized:
+        """Read what `save` wrote, vet it, and compile the kernel.
+
+        A target that is no installed plug-in but a file has to be named again: what a saved kernel
+        says must not choose a file to run.
+
+        Raises:
+            UsageError: a file is missing, or the target has to be named.
+            ParseError: a file is not what `save` writes, or was modified.
+            KernelError: this version of Prism emits another kernel for the saved graph.
+        """
+        where = Path(folder)
+        try:
+            text = (where / FACTS_FILE).read_text(encoding="utf-8")
+            source = (where / KERNEL_FILE).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{where} holds no saved kernel: {error}") from error
+        return from_json(text, source, str(where), target)
+
+    def _take(self, given: Sequence[object]) -> list[Array]:
+        arguments = self.program.arguments
+        if len(given) != len(arguments):
+            names = ", ".join(a.name for a in arguments)
+            raise UsageError(
+                f"{self.program.name} takes {len(arguments)} arrays ({names}), not {len(given)}"
+            )
+        return [self._take_one(a, value) for a, value in zip(arguments, given, strict=True)]
+
+    def _take_one(self, argument: Argument, value: object) -> Array:
+        what = f"argument {argument.name!r} of {self.program.name}"
+        array = _as_array(value, what, np.dtype(self.dtype))
+        if array.dtype != np.dtype(self.dtype):
+            raise UsageError(
+                f"{what} has dtype {array.dtype}, the kernel is made for {self.dtype}: cast it "
+                f"(array.astype({self.dtype!r})) or optimize with dtype={array.dtype.name!r}"
+            )
+        shape = tuple(1 if d is None else self.sizes[d] for d in argument.axes)
+        if array.shape != shape:
+            axes = ", ".join("1" if d is None else d for d in argument.axes)
+            raise SizeError(
+                f"{what} has shape {array.shape}, the kernel is made for {shape} ({axes}): "
+                "optimize the program for these sizes as well"
+            )
+        array = np.asarray(array, order="C")
+        return array if array.flags.aligned else array.copy()
+
+    def _evaluate(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        names = (a.name for a in self.program.arguments)
+        outputs = evaluate(self.program, dict(zip(names, arrays, strict=True)))
+        with np.errstate(over="ignore"):
+            return tuple(output.astype(self.dtype) for output in outputs)
+
+
+def _as_array(value: object, what: str, dtype: np.dtype[Any]) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        raise UsageError(f"{what} is a masked array: fill it first (array.filled(...))")
+    if isinstance(value, bool | int | float):
+        return np.asarray(value, dtype)
+    given: Any = value
+    try:
+        if hasattr(given, "__array__"):
+            return np.asarray(given)
+        if hasattr(given, "__dlpack__"):
+            return np.from_dlpack(given)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise UsageError(f"{what} cannot be read as a NumPy array: {error}") from error
+    raise UsageError(f"{what} must be an array, not {type(value).__name__}")
+
+
+def source_path(program: Program, source: str) -> Path:
+    """Where a kernel lies in the cache."""
+    return kernel_folder() / f"{program.name}_{digest(source)[:16]}.py"
+
+
+def compiled(made: Optimized) -> Optimized:
+    """With its winner compiled in this process; without one where that fails (the fallback)."""
+    winner = made.winner
+    if winner is None:
+        return made
+    target: Target = load(Group.TARGET, made.target)()
+    path = source_path(made.program, winner.source)
+    try:
+        meta = target.emit(winner.mu, made.dtype).meta
+        if not path.is_file() or path.read_text(encoding="utf-8") != winner.source:
+            write_atomically(path, winner.source)
+        kernel = target.load(path, meta)
+    except Exception as error:  # whatever a compiler may raise: the fallback is right
+        warnings.warn(
+            f"the kernel of {made.program.name} does not load here ({error}); NumPy evaluates the "
+            "program instead",
+            stacklevel=2,
+        )
+        return replace(made, winner=None)
+    return replace(made, _kernel=kernel, _path=path)
+
+
+def from_json(text: str, source: str, where: str, target: str | None) -> Optimized:
+    """The inverse of `to_json`, with the kernel's source beside it; see `Optimized.load`."""
+    data = _parse(text, where)
+    if target not in {None, data["target"]} or (target is None and ".py:" in data["target"]):
+        raise UsageError(
+            f"{where}: made for target {data['target']!r}; name that target to load it"
+        )
+    if data["source_sha256"] != digest(source):
+        raise ParseError(f"{where}: the kernel's source was modified; it is not run")
+    try:
+        made = _restored(data, source)
+    except _BAD_VALUE as error:
+        raise ParseError(f"{where}: {FACTS_FILE} has a bad value: {error}") from error
+    if made.winner is not None:
+        emitted = load(Group.TARGET, made.target)().emit(made.winner.mu, made.dtype).text
+        if emitted != source:
+            raise KernelError(
+                f"{where}: this version of Prism emits another kernel for the saved graph; "
+                "the saved one is not run, optimize the program again"
+            )
+    return compiled(made)
+
+
+_BAD_VALUE = (KeyError, TypeError, ValueError, AttributeError, GraphError, SizeError, ParseError)
+
+
+def _restored(data: dict[str, Any], source: str) -> Optimized:
+    dtype_of(data["dtype"])
+    program = parse_program(data["program"])
+    sizes = bind_sizes(program, data["sizes"])
+    winner = None
+    if data["winner"] is not None:
+        winner = _winner_from_json(data["winner"], program, sizes, source)
+    return Optimized(program, sizes, data["dtype"], data["target"], winner, data["facts"])
+
+
+def _parse(text: str, where: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise ParseError(f"{where}: {FACTS_FILE} is not JSON: {error}") from error
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise ParseError(f"{where}: {FACTS_FILE} is not of schema {SCHEMA}")
+    texts = ("program", "dtype", "target", "source_sha256")
+    kinds = {**dict.fromkeys(texts, str), "sizes": dict, "facts": dict, "winner": dict | None}
+    for name, kind in kinds.items():
+        if name not in data or not isinstance(data[name], kind):
+            raise ParseError(f"{where}: {FACTS_FILE} lacks {name!r}, or it is of another type")
+    return data
+
+
+def _winner_to_json(winner: Winner) -> dict[str, Any]:
+    return {
+        "graph_id": winner.graph_id,
+        "graph": format_sgraph(winner.mu.graph),
+        "par_sizes": [dict(counts) for counts in winner.mu.par_sizes],
+        "schedule": dict(winner.mu.schedule),
+    }
+
+
+def _winner_from_json(
+    data: dict[str, Any], program: Program, sizes: dict[str, int], source: str
+) -> Winner:
+    graph = parse_sgraph(data["graph"])
+    if graph.program != program:
+        raise ParseError("the graph computes another program")
+    par_sizes = tuple(counts_of(counts) for counts in data["par_sizes"])
+    mu = MuGraph(graph, tuple(sorted(sizes.items())), par_sizes, counts_of(data["schedule"]))
+    check_mugraph(mu)
+    return Winner(str(data["graph_id"]), mu, source)

@@ -1,0 +1,29 @@
+"""Tuning: from verified sGraphs and sizes to the fastest kernel that is right."""
+
+from __future__ import annotations
+
+from prism.tune.check import TOLERANCES, dtype_of
+from prism.tune.instantiate import instantiate, mu_graphs
+from prism.tune.space import Config, GraphSpace, Space, build_space
+from prism.tune.strategies import Strategy
+from prism.tune.task import Best, Budget, Progress, Task, TuneResult, device_text
+from prism.tune.tuner import Tuner
+
+__all__ = [
+    "TOLERANCES",
+    "Best",
+    "Budget",
+    "Config",
+    "GraphSpace",
+    "Progress",
+    "Space",
+    "Strategy",
+    "Task",
+    "TuneResult",
+    "Tuner",
+    "build_space",
+    "device_text",
+    "dtype_of",
+    "instantiate",
+    "mu_graphs",
+]

@@ -1,0 +1,195 @@
+"""The parent's side of the workers: start, ask with a time limit, kill, start again.
+
+Each worker is a fresh interpreter (never a fork: compilers and thread pools do not survive one, and
+never through the user's `__main__`: scripts need no guard). Every request has its own deadline,
+since compiling and running have separate limits; no pool of the standard library can kill one hung
+worker, and none of the others keeps a compiled kernel in its process from one request to the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Self
+
+from prism.errors import KernelError
+from prism.tune.worker import Done, Failed, Reply, Request, Setup
+
+START_TIMEOUT_S = 120.0
+"""Importing a compiler from a cold disk takes a while."""
+
+_CHILD = (
+    "import sys; sys.path[:] = {path!r}; from prism.tune.worker import main; main({descriptor})"
+)
+
+
+class TimedOut:
+    """The worker did not answer in time and was killed."""
+
+
+class Died:
+    """The worker's process ended; `last_words` is the end of what it printed."""
+
+    def __init__(self, last_words: str) -> None:
+        self.last_words = last_words
+
+
+Answer = Reply | TimedOut | Died
+
+
+class Worker:
+    """One child process; a new one takes its place when it dies or is killed."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._deadline = 0.0
+        self._ready = False
+        self._start()
+
+    def _start(self) -> None:
+        self._connection, theirs = multiprocessing.Pipe()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        descriptor = theirs.fileno()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD.format(path=sys.path, descriptor=descriptor)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._stderr,
+            stderr=self._stderr,
+            pass_fds=(descriptor,),
+            start_new_session=True,  # an interrupt reaches the parent alone, which ends the worker
+        )
+        theirs.close()
+        with contextlib.suppress(OSError):
+            self._connection.send(Setup(self._target))
+        self._ready = False
+
+    @property
+    def connection(self) -> Connection:
+        """What `wait` watches."""
+        return self._connection
+
+    @property
+    def deadline(self) -> float:
+        """When the request under way times out (monotonic clock)."""
+        return self._deadline
+
+    def send(self, request: Request, timeout_s: float) -> None:
+        """Send a request; the clock starts when the worker is ready for it.
+
+        Raises:
+            KernelError: the worker cannot start at all.
+        """
+        self._await_ready()
+        self._deadline = time.monotonic() + timeout_s
+        # a worker that is gone shows as an answer, `Died`
+        with contextlib.suppress(OSError):
+            self._connection.send(request)
+
+    def receive(self) -> Answer:
+        """The answer to the request sent: blocks until it is there, or the deadline."""
+        try:
+            if not self._connection.poll(max(0.0, self._deadline - time.monotonic())):
+                self._restart()
+                return TimedOut()
+            reply: Reply = self._connection.recv()
+        except (EOFError, OSError):
+            return Died(self._restart())
+        return reply
+
+    def _await_ready(self) -> None:
+        if self._ready:
+            return
+        try:
+            answered = self._connection.poll(START_TIMEOUT_S)
+            reply = self._connection.recv() if answered else None
+        except (EOFError, OSError):
+            reply = None
+        if not isinstance(reply, Done):
+            words = self._stop() or f"no answer in {START_TIMEOUT_S:.0f} s"
+            raise KernelError(f"a worker for target {self._target!r} cannot start: {words}")
+        self._ready = True
+
+    def _restart(self) -> str:
+        words = self._stop()
+        self._start()
+        return words
+
+    def _stop(self) -> str:
+        """Kill the process; the last line it printed."""
+        self._process.kill()
+        status = self._process.wait()
+        self._connection.close()
+        self._stderr.seek(0)
+        lines = self._stderr.read()[-4000:].decode(errors="replace").strip().splitlines()
+        self._stderr.close()
+        return f"status {status}: {lines[-1] if lines else 'nothing printed'}"
+
+    def close(self) -> None:
+        """End the process; again does nothing."""
+        if not self._stderr.closed:
+            self._stop()
+
+
+class Pool:
+    """A few workers; use as a context manager, which ends them all."""
+
+    def __init__(self, target: str, count: int) -> None:
+        self._workers = [Worker(target) for _ in range(count)]
+
+    def __enter__(self) -> Self:
+        """The pool itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends the workers, whatever happened."""
+        for worker in self._workers:
+            worker.close()
+
+    def __len__(self) -> int:
+        """The number of workers."""
+        return len(self._workers)
+
+    def ask(self, worker: int, request: Request, timeout_s: float) -> Answer:
+        """One request to one worker, the others idle."""
+        self._workers[worker].send(request, timeout_s)
+        return self._workers[worker].receive()
+
+    def ask_chains(
+        self, chains: Sequence[Sequence[tuple[Request, float]]]
+    ) -> tuple[tuple[Answer, ...], ...]:
+        """Chain i of (request, time limit) to worker i, all workers at once.
+
+        A chain ends early at its first answer that is not a success.
+        """
+        answers: list[list[Answer]] = [[] for _ in chains]
+        busy: dict[int, Worker] = {}
+        for index, (worker, chain) in enumerate(zip(self._workers, chains, strict=False)):
+            if chain:
+                worker.send(*chain[0])
+                busy[index] = worker
+        while busy:
+            left = min(worker.deadline for worker in busy.values()) - time.monotonic()
+            ready = wait([worker.connection for worker in busy.values()], max(0.0, left))
+            for index, worker in list(busy.items()):
+                if worker.connection not in ready and worker.deadline > time.monotonic():
+                    continue
+                answer = worker.receive()
+                answers[index].append(answer)
+                step = len(answers[index])
+                if step == len(chains[index]) or isinstance(answer, Failed | TimedOut | Died):
+                    del busy[index]
+                else:
+                    worker.send(*chains[index][step])
+        return tuple(tuple(given) for given in answers)

@@ -1,0 +1,266 @@
+"""The parameter space of a verified sGraph at given sizes: which d_p are legal, and which to try.
+
+A dimension of size D may be split in c chunks when none of them is empty (`is_legal_count`). Where
+a grid dim and the loop partition the same dimension, the loop splits the block's chunk in equal
+tiles, and none may be empty in the clipped last block either. Every legal count is right (the proof
+holds for every d_p); of the many, only a bounded set is worth trying, and `candidate_counts`
+chooses it: counts near the number of threads for grid dims, tiles near `GOOD_TILE` for the loop,
+powers of two first, divisors next. Count 1 is always among them.
+
+The space is enumerated in plain Python; a CP-SAT model of the same rules checks it in the tests.
+
+Ragged sizes. The proofs assume equal chunks, which counts for graphs that use a *local* size only:
+in our graphs `SizeOf` and `mean` are global by definition, which leaves one such construct, the sum
+over the loop of a value that is the same in every iteration (red(repl(t, p), p) = d_p t).
+`uses_local_size` finds it; such a graph is tried at counts that divide (count 1 always does).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, product
+
+from prism.ir import (
+    Accumulator,
+    AccumulatorKind,
+    DataDim,
+    GraphOp,
+    LoopStage,
+    ParDim,
+    ParKind,
+    SGraph,
+    chunk,
+    is_legal_count,
+    loop_stages,
+)
+from prism.protocols import Target
+from prism.record import Counts
+
+GRID_LIMITS = {"x": 2**31 - 1, "y": 65535, "z": 65535}
+"""Most blocks along each grid dim: CUDA's limits, which no CPU kernel needs to exceed."""
+
+MOST_COUNTS = {0: 1, 1: 16, 2: 10, 3: 6}
+"""Candidates kept per dim, by the number of grid dims of the kernel: it bounds their product."""
+
+MOST_TILES = 12
+
+GOOD_TILE = 128
+"""A loop tile of this many elements is tried first; those far from it last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One point of the space: a graph, its d_p per kernel, and the emitter's options."""
+
+    graph_id: str
+    par_sizes: tuple[Counts, ...]
+    schedule: Counts
+
+    def __str__(self) -> str:
+        """Short and readable, e.g. `g3 x=2 i=64 unroll=4`."""
+        counts = [f"{name}={n}" for kernel in self.par_sizes for name, n in kernel]
+        return " ".join([self.graph_id, *counts, *(f"{name}={n}" for name, n in self.schedule)])
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSpace:
+    """The configs of one graph: every legal choice of counts times every schedule."""
+
+    graph_id: str
+    graph: SGraph
+    sizes: Counts
+    counts: tuple[tuple[Counts, ...], ...]
+    schedules: tuple[tuple[str, tuple[int, ...]], ...]
+
+    def __len__(self) -> int:
+        """The number of configs."""
+        return len(self.counts) * math.prod(len(choices) for _, choices in self.schedules)
+
+    def config(self, index: int) -> Config:
+        """Config number `index`; the first has one chunk everywhere and the default schedule."""
+        schedule: list[tuple[str, int]] = []
+        for name, choices in reversed(self.schedules):
+            index, choice = divmod(index, len(choices))
+            schedule.append((name, choices[choice]))
+        return Config(self.graph_id, self.counts[index], tuple(reversed(schedule)))
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The configs of all graphs of an artifact."""
+
+    graphs: tuple[GraphSpace, ...]
+
+    def __len__(self) -> int:
+        """The number of configs."""
+        return sum(len(graph) for graph in self.graphs)
+
+    def config(self, index: int) -> Config:
+        """Config number `index`, graphs in order."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        ends = list(accumulate(len(graph) for graph in self.graphs))
+        which = bisect_right(ends, index)
+        return self.graphs[which].config(index - (ends[which - 1] if which else 0))
+
+    def __iter__(self) -> Iterator[Config]:
+        """All configs, lazily."""
+        for graph in self.graphs:
+            yield from (graph.config(i) for i in range(len(graph)))
+
+
+def build_space(
+    graphs: tuple[tuple[str, SGraph], ...], sizes: dict[DataDim, int], target: Target
+) -> Space:
+    """The space of graphs (id and sGraph) at sizes that name every data dim (`bind_sizes`)."""
+    spaces: list[GraphSpace] = []
+    threads = target.device().threads
+    for graph_id, graph in graphs:
+        per_kernel = [legal_choices(op, sizes, threads) for op in graph.kernels]
+        counts = tuple(product(*per_kernel))
+        if any(uses_local_size(op) for op in graph.kernels):
+            counts = tuple(c for c in counts if not _is_ragged(graph, c, sizes))
+        spaces.append(
+            GraphSpace(
+                graph_id,
+                graph,
+                tuple(sorted(sizes.items())),
+                counts,
+                tuple(target.schedules(graph, sizes).items()),
+            )
+        )
+    return Space(tuple(spaces))
+
+
+def legal_choices(op: GraphOp, sizes: dict[DataDim, int], threads: int) -> tuple[Counts, ...]:
+    """The counts to try for one kernel, all 1 first; each passes `is_legal`."""
+    most = MOST_COUNTS[len(op.grid)]
+    grid_choices = [
+        candidate_counts(
+            _extents(op, p.name, {}, sizes),
+            threads,
+            near=threads,
+            most=most,
+            limit=GRID_LIMITS[p.name],
+        )
+        for p in op.grid
+    ]
+    out: list[Counts] = []
+    for grid_counts in product(*grid_choices):
+        counts = dict(zip((p.name for p in op.grid), grid_counts, strict=True))
+        loop_choices = []
+        for p in op.loops:
+            extents = _extents(op, p.name, counts, sizes)
+            near = chunk(max((e.full for e in extents), default=1), GOOD_TILE)
+            loop_choices.append(candidate_counts(extents, threads, near=near, most=MOST_TILES))
+        for loop_counts in product(*loop_choices):
+            loops = dict(zip((p.name for p in op.loops), loop_counts, strict=True))
+            out.append((*counts.items(), *loops.items()))
+    return tuple(out)
+
+
+def is_legal(op: GraphOp, counts: dict[str, int], sizes: dict[DataDim, int]) -> bool:
+    """Whether these d_p leave no tile of any tensor empty, and stay within the grid's limits."""
+    for p in (*op.grid, *op.loops):
+        extents = _extents(op, p.name, _around(p, counts), sizes)
+        if not extents and counts[p.name] != 1:
+            return False
+        if not all(extent.splits_in(counts[p.name]) for extent in extents):
+            return False
+        if p.kind is ParKind.GRID and counts[p.name] > GRID_LIMITS[p.name]:
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a parallelization dim splits: a whole dim, or chunks of which the last is clipped."""
+
+    full: int
+    last: int
+
+    def splits_in(self, count: int) -> bool:
+        """Whether no tile is empty, in a full chunk or in the last."""
+        return (
+            is_legal_count(self.full, count) and (count - 1) * chunk(self.full, count) < self.last
+        )
+
+    def is_ragged(self, count: int) -> bool:
+        """Whether tiles differ in size."""
+        return self.full != self.last or self.full % count != 0
+
+
+def candidate_counts(
+    extents: frozenset[Extent], threads: int, *, near: int, most: int, limit: int = 2**31 - 1
+) -> tuple[int, ...]:
+    """At most `most` counts worth trying for a dim that splits `extents`; 1 comes first.
+
+    Powers of two, tiles of a power of two and multiples of `threads` go before divisors, those
+    close to `near` (on a logarithmic scale) before those far from it.
+    """
+    if not extents:
+        return (1,)
+    smallest = min(extent.last for extent in extents)
+    powers = [1 << k for k in range(smallest.bit_length())]
+    plain = {*powers, *(threads * k for k in range(1, 5)), near}
+    plain |= {chunk(extent.full, tile) for extent in extents for tile in powers}
+    divisors = {d for d in range(1, math.isqrt(smallest) + 1) if smallest % d == 0}
+    divisors |= {smallest // d for d in divisors}
+
+    def rank(count: int) -> tuple[bool, bool, float, int]:
+        return count != 1, count not in plain, abs(math.log2(count / near)), count
+
+    legal = [
+        count
+        for count in plain | divisors
+        if 1 <= count <= limit and all(extent.splits_in(count) for extent in extents)
+    ]
+    return tuple(sorted(legal, key=rank)[:most])
+
+
+def _around(par: ParDim, counts: dict[str, int]) -> dict[str, int]:
+    """The counts of the dims outside `par`: a loop runs within a block."""
+    return counts if par.kind is ParKind.LOOP else {}
+
+
+def _extents(
+    op: GraphOp, par: str, outer: dict[str, int], sizes: dict[DataDim, int]
+) -> frozenset[Extent]:
+    """What `par` splits in the tensors mapped along it; `outer`: counts of the dims around it."""
+    out: set[Extent] = set()
+    for var in op.mapping.true:
+        if var.par != par:
+            continue
+        size = sizes[var.dim]
+        extent = Extent(size, size)
+        for other in op.mapping.true:
+            is_around = other.par != par and other.par in outer
+            if is_around and (other.tensor, other.dim) == (var.tensor, var.dim):
+                full = chunk(size, outer[other.par])
+                extent = Extent(full, size - (outer[other.par] - 1) * full)
+        out.add(extent)
+    return frozenset(out)
+
+
+def uses_local_size(op: GraphOp) -> bool:
+    """Whether a sum over the loop adds a value that is the same in every iteration."""
+    stages = loop_stages(op)
+    return any(
+        isinstance(node, Accumulator)
+        and node.kind is AccumulatorKind.SUM
+        and stages[node.operand] is LoopStage.ONCE
+        for node in op.block.nodes
+    )
+
+
+def _is_ragged(graph: SGraph, counts: tuple[Counts, ...], sizes: dict[DataDim, int]) -> bool:
+    for op, kernel_counts in zip(graph.kernels, counts, strict=True):
+        named = dict(kernel_counts)
+        for p in (*op.grid, *op.loops):
+            extents = _extents(op, p.name, _around(p, named), sizes)
+            if any(extent.is_ragged(named[p.name]) for extent in extents):
+                return True
+    return False

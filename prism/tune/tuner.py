@@ -1,0 +1,348 @@
+"""The tuning run: ask the strategy, build and check in workers, time one at a time, record, choose.
+
+Rounds of as many candidates as there are workers: each worker emits, compiles and checks one, all
+at once; then the survivors are timed one after the other while the rest of the pool is idle. The
+fastest few of the run (trials resumed from the record included) are built again in one worker and
+timed in turns; paired medians choose the winner.
+
+Only `ok` trials compete. An interrupt (Ctrl-C) ends the run early and keeps what it has: every
+trial is on record as soon as it is over.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from prism.errors import KernelError
+from prism.ir import MuGraph
+from prism.protocols import KernelSource
+from prism.record import Outcome, RecordFile, Trial, TrialKey, digest, now
+from prism.tune.check import CheckData, CheckResult, prepare
+from prism.tune.instantiate import instantiate
+from prism.tune.pool import Answer, Died, Pool, TimedOut
+from prism.tune.space import Config
+from prism.tune.strategies import Strategy
+from prism.tune.task import Best, Identity, Progress, Task, TuneResult
+from prism.tune.timing import Timing, best_of
+from prism.tune.worker import Build, Built, Check, Drop, Failed, Time
+
+GRACE_S = 10.0
+"""What was begun within the budget may take this long beyond it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    number: int
+    config: Config
+    mu: MuGraph
+    key: TrialKey
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Seconds a request may take; `are_full` is false when the end of the budget shortens them."""
+
+    compile_s: float
+    run_s: float
+    are_full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A trial of this run with what it takes to build it again."""
+
+    candidate: _Candidate
+    trial: Trial
+
+
+class Tuner:
+    """One run."""
+
+    def __init__(
+        self,
+        task: Task,
+        strategy: Strategy,
+        records: RecordFile | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._task = task
+        self._strategy = strategy
+        self._budget = task.budget
+        self._records = records
+        self._progress = progress or (lambda *_: None)
+        self._start = time.monotonic()
+        self._numbers = count()
+        self._entries: list[_Entry] = []
+        self._scratch = Path()
+        self._resumed = 0
+        self._known = {} if records is None else {t.key: t for t in records.read()}
+        self._graphs = {space.graph_id: space for space in task.space.graphs}
+        self._identity = Identity.of(task)
+
+    def run(self) -> TuneResult:
+        """Tune until the budget, the strategy or the user ends it.
+
+        Raises:
+            KernelError: no worker can start.
+        """
+        notes: tuple[str, ...] = ()
+        if not len(self._task.space):
+            return self._result(None, "lack of graphs", ("no graph to tune",))
+        with (
+            tempfile.TemporaryDirectory(prefix="prism-tune-") as scratch,
+            Pool(self._task.target_name, self._budget.workers) as pool,
+        ):
+            self._scratch = Path(scratch)
+            try:
+                data = self._prepare(self._scratch)
+                notes = data.notes
+                stopped = self._explore(pool, data)
+                best = self._finals(pool, data)
+            except KeyboardInterrupt:
+                stopped, best = "interrupted", self._leader()
+        return self._result(best, stopped, notes)
+
+    def _result(self, best: Best | None, stopped: str, notes: tuple[str, ...]) -> TuneResult:
+        return TuneResult(
+            best,
+            dict(Counter(entry.trial.outcome.value for entry in self._entries)),
+            self._resumed,
+            len(self._task.space),
+            time.monotonic() - self._start,
+            stopped,
+            notes,
+        )
+
+    def _prepare(self, folder: Path) -> CheckData:
+        """The reference; a program that is slow in NumPy gets longer limits for its kernels."""
+        task = self._task
+        self._progress(0, self._total(), "reference in float64")
+        start = time.monotonic()
+        data = prepare(task.program, dict(task.sizes), task.dtype, task.seed, folder)
+        limit = max(self._budget.run_timeout_s, 5 * (time.monotonic() - start))
+        self._budget = replace(self._budget, run_timeout_s=limit)
+        return data
+
+    def _explore(self, pool: Pool, data: CheckData) -> str:
+        while True:
+            stopped = self._exhausted()
+            if stopped is not None:
+                return stopped
+            batch = self._next_batch(len(pool))
+            if not batch:
+                return self._exhausted() or "strategy"
+            self._try(pool, data, batch)
+
+    def _exhausted(self) -> str | None:
+        if self._trials_left() <= 0:
+            return "trials"
+        if time.monotonic() - self._start >= self._budget.seconds:
+            return "budget"
+        return None
+
+    def _trials_left(self) -> float:
+        """Refusals cost nothing and do not count."""
+        limit = self._budget.trials
+        run = sum(e.trial.outcome is not Outcome.REFUSED for e in self._entries)
+        return math.inf if limit is None else limit - run
+
+    def _total(self) -> float:
+        return float(min(len(self._task.space), self._budget.trials or len(self._task.space)))
+
+    def _next_batch(self, most: int) -> list[_Candidate]:
+        """Up to `most` candidates that have to be run; what is on record is told and passed by."""
+        batch: list[_Candidate] = []
+        while len(batch) < min(most, self._trials_left()) and self._exhausted() is None:
+            config = self._strategy.ask()
+            if config is None:
+                break
+            candidate = self._candidate(config)
+            known = self._on_record(candidate)
+            if known is not None:
+                self._resumed += 1
+                self._finish(candidate, known, is_recorded=False)
+                continue
+            reason = self._task.target.refusal(candidate.mu, self._task.dtype)
+            if reason is not None:
+                self._conclude(candidate, self._limits(), Failed(Outcome.REFUSED, reason))
+                continue
+            batch.append(candidate)
+        return batch
+
+    def _candidate(self, config: Config) -> _Candidate:
+        task = self._task
+        mu = instantiate(self._graphs[config.graph_id], config)
+        key = self._identity.key(config)
+        name = digest(repr((key.graph, key.sizes, key.par_sizes, key.schedule, key.dtype)))[:16]
+        path = self._scratch / f"{task.program.name}_{name}.py"
+        return _Candidate(next(self._numbers), config, mu, key, path)
+
+    def _on_record(self, candidate: _Candidate) -> Trial | None:
+        """The recorded trial of a candidate, unless the emitter has changed since."""
+        known = self._known.get(candidate.key)
+        if known is None or known.source is None:
+            return known
+        try:
+            source = self._task.target.emit(candidate.mu, self._task.dtype)
+        except KernelError:
+            return None
+        return known if digest(source.text) == known.source else None
+
+    def _try(self, pool: Pool, data: CheckData, batch: list[_Candidate]) -> None:
+        """Build and check side by side, then time one by one."""
+        limits = self._limits()
+        chains = [
+            ((self._build(c), limits.compile_s), (Check(c.number, data), limits.run_s))
+            for c in batch
+        ]
+        answers = pool.ask_chains(chains)
+        for worker, (candidate, given) in enumerate(zip(batch, answers, strict=True)):
+            match given:
+                case (Built() as built, CheckResult(outcome=Outcome.OK) as checked):
+                    request = Time((candidate.number,), data, self._budget.repeats)
+                    timed = pool.ask(worker, request, limits.run_s)
+                    self._conclude(candidate, limits, timed, built, checked)
+                    pool.ask(worker, Drop((candidate.number,)), limits.run_s)
+                case (Built() as built, answer):
+                    self._conclude(candidate, limits, answer, built)
+                case (answer,):
+                    self._conclude(candidate, limits, answer)
+                case _:
+                    raise AssertionError(given)
+
+    def _limits(self) -> _Limits:
+        """Time limits of a round: one hung candidate must not cost much more than the budget."""
+        left = self._budget.seconds - (time.monotonic() - self._start)
+        longest = max(GRACE_S, left)
+        compile_s = min(self._budget.compile_timeout_s, longest)
+        run_s = min(self._budget.run_timeout_s, longest)
+        full = (self._budget.compile_timeout_s, self._budget.run_timeout_s)
+        return _Limits(compile_s, run_s, are_full=(compile_s, run_s) == full)
+
+    def _build(self, candidate: _Candidate) -> Build:
+        return Build(candidate.number, candidate.mu, self._task.dtype, candidate.path)
+
+    def _conclude(
+        self,
+        candidate: _Candidate,
+        limits: _Limits,
+        answer: Answer,
+        built: Built | None = None,
+        checked: CheckResult | None = None,
+    ) -> None:
+        """Turn a candidate's last answer into its trial."""
+        trial = Trial(
+            candidate.key, self._task.program.name, candidate.config.graph_id, self._task.seed,
+            Outcome.ERROR, at=now(),
+        )  # fmt: skip
+        if built is not None:
+            trial = replace(trial, source=built.source, compile_s=built.compile_s)
+        if checked is not None:
+            trial = replace(trial, max_error=_finite(checked.max_error))
+        is_recorded = True
+        match answer:
+            case (Timing() as timing,):
+                trial = replace(
+                    trial, outcome=Outcome.OK, median_s=timing.median_s, min_s=timing.min_s
+                )
+            case CheckResult(outcome=outcome, max_error=error, detail=detail):
+                trial = replace(trial, outcome=outcome, max_error=_finite(error), detail=detail)
+            case Failed(outcome=outcome, detail=detail):
+                trial = replace(trial, outcome=outcome, detail=detail)
+            case TimedOut():
+                late = Outcome.TIMEOUT_COMPILE if built is None else Outcome.TIMEOUT_RUN
+                trial = replace(trial, outcome=late)
+                # what was cut short by the budget may be tried again when the run resumes
+                is_recorded = limits.are_full
+            case Died(last_words=words):
+                trial = replace(trial, outcome=Outcome.CRASH, detail=words)
+            case _:
+                raise AssertionError(answer)
+        self._finish(candidate, trial, is_recorded=is_recorded)
+
+    def _finish(self, candidate: _Candidate, trial: Trial, *, is_recorded: bool) -> None:
+        self._entries.append(_Entry(candidate, trial))
+        if is_recorded and self._records is not None:
+            self._records.append(trial)
+        ok = trial.outcome is Outcome.OK
+        self._strategy.tell(candidate.config, trial.median_s if ok else None)
+        best = min(self._times(), default=None)
+        what = "no kernel yet" if best is None else f"best {best * 1e3:.3f} ms"
+        self._progress(len(self._entries), self._total(), what)
+
+    def _times(self) -> Iterator[float]:
+        for entry in self._entries:
+            if entry.trial.outcome is Outcome.OK and entry.trial.median_s is not None:
+                yield entry.trial.median_s
+
+    def _front(self) -> list[_Entry]:
+        """The ok trials, fastest first."""
+        ok = [e for e in self._entries if e.trial.outcome is Outcome.OK]
+        return sorted(ok, key=lambda e: e.trial.median_s or math.inf)
+
+    def _leader(self) -> Best | None:
+        """The best by single timings, without asking the workers again."""
+        for entry in self._front():
+            try:
+                source = self._task.target.emit(entry.candidate.mu, self._task.dtype)
+            except KernelError:
+                continue
+            return _best(entry, source)
+        return None
+
+    def _finals(self, pool: Pool, data: CheckData) -> Best | None:
+        """Build the fastest few in one worker, check them, time them in turns, choose."""
+        budget = self._budget
+        ready: list[tuple[_Entry, KernelSource]] = []
+        for entry in self._front():
+            candidate = entry.candidate
+            built = pool.ask(0, self._build(candidate), budget.compile_timeout_s)
+            if not isinstance(built, Built):
+                continue
+            checked = pool.ask(0, Check(candidate.number, data), budget.run_timeout_s)
+            if isinstance(checked, CheckResult) and checked.outcome is Outcome.OK:
+                text = candidate.path.read_text(encoding="utf-8")
+                ready.append((entry, KernelSource(text, built.meta)))
+            if len(ready) == budget.finalists:
+                break
+        if not ready:
+            return None
+        numbers = tuple(entry.candidate.number for entry, _ in ready)
+        timings = pool.ask(
+            0, Time(numbers, data, 2 * budget.repeats), budget.run_timeout_s * len(ready)
+        )
+        match timings:
+            case (Timing(), *_):
+                winner = best_of(timings)
+                timing = timings[winner]
+                return replace(_best(*ready[winner]), median_s=timing.median_s, min_s=timing.min_s)
+            case _:  # the first of the front was right and timed before: it stands
+                return _best(*ready[0])
+
+
+def _best(entry: _Entry, source: KernelSource) -> Best:
+    trial = entry.trial
+    assert trial.median_s is not None
+    assert trial.min_s is not None
+    return Best(
+        entry.candidate.config,
+        entry.candidate.mu,
+        source.text,
+        source.meta,
+        trial.median_s,
+        trial.min_s,
+        trial.max_error or 0.0,
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,201 @@
+"""The child's side of a tuning worker: emits, compiles, checks and times kernels on request.
+
+It runs in a fresh interpreter of its own, so that a kernel that crashes or hangs takes nothing
+with it, and answers one request at a time over a private connection. What a kernel or its compiler
+prints goes to standard error, which the parent keeps for the last words of a crash.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, assert_never
+
+import numpy as np
+
+from prism.cache import write_atomically
+from prism.errors import KernelError
+from prism.ir import MuGraph
+from prism.plugins import Group, load
+from prism.protocols import Kernel, Target
+from prism.record import Outcome, digest
+from prism.tune.check import CheckData, CheckResult, check, compare, nan_filled
+from prism.tune.timing import Timing, time_kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The first request: the target, by its plug-in name."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Emit a muGraph to `path` and compile it; the kernel is kept under `trial`."""
+
+    trial: int
+    mu: MuGraph
+    dtype: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Hold a built kernel against the reference."""
+
+    trial: int
+    data: CheckData
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Time built kernels in turns; their outputs are compared once more at the end."""
+
+    trials: tuple[int, ...]
+    data: CheckData
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Forget built kernels."""
+
+    trials: tuple[int, ...]
+
+
+Request = Setup | Build | Check | Time | Drop
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The answer to `Setup` and `Drop`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The answer to `Build`."""
+
+    source: str
+    """SHA-256 of the emitted source."""
+    meta: dict[str, Any]
+    compile_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Any request may fail; the worker lives on."""
+
+    outcome: Outcome
+    detail: str
+
+
+Reply = Done | Built | CheckResult | tuple[Timing, ...] | Failed
+
+
+class Session:
+    """The state of a worker between requests: its target and the kernels it built."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._kernels: dict[int, Kernel] = {}
+
+    def build(self, request: Build) -> Built | Failed:
+        """Emit, write and compile; each failure has its own outcome."""
+        try:
+            source = self._target.emit(request.mu, request.dtype)
+        except KernelError as error:
+            return Failed(Outcome.REFUSED, str(error))
+        except Exception as error:  # a fault of the emitter costs this candidate only
+            return Failed(Outcome.ERROR, f"emit: {_one_line(error)}")
+        write_atomically(request.path, source.text)
+        start = time.perf_counter()
+        try:
+            self._kernels[request.trial] = self._target.load(request.path, source.meta)
+        except Exception as error:  # whatever a compiler may raise
+            return Failed(Outcome.COMPILE, _one_line(error))
+        return Built(digest(source.text), source.meta, time.perf_counter() - start)
+
+    def check(self, request: Check) -> CheckResult:
+        """Compare with the reference."""
+        return check(self._kernels[request.trial], request.data)
+
+    def time(self, request: Time) -> tuple[Timing, ...] | Failed:
+        """Time, then look at the outputs again: a race may have spared the check."""
+        data = request.data
+        kernels = [self._kernels[trial] for trial in request.trials]
+        arrays = [np.array(array, order="C") for array in data.inputs()]
+        references = data.references("drawn")
+        outputs = nan_filled(references, data.dtype)
+        timings = time_kernels(kernels, arrays, outputs, self._target.flush, request.repeats)
+        result = compare(outputs, references, data.cases[0].allowed)
+        if result.outcome is not Outcome.OK:
+            return Failed(result.outcome, f"right in the check, not while timed: {result.detail}")
+        return timings
+
+    def drop(self, request: Drop) -> Done:
+        """Release kernels."""
+        for trial in request.trials:
+            self._kernels.pop(trial, None)
+        return Done()
+
+
+def serve(connection: Connection) -> None:
+    """Answer requests until the parent closes the connection."""
+    setup = connection.recv()
+    assert isinstance(setup, Setup)
+    session = Session(load(Group.TARGET, setup.target)())
+    connection.send(Done())
+    while True:
+        try:
+            request: Request = connection.recv()
+        except EOFError:
+            return
+        try:
+            reply = _answer(session, request)
+        except Exception as error:  # a kernel may raise anything
+            reply = Failed(Outcome.ERROR, _one_line(error))
+        connection.send(reply)
+
+
+def _answer(session: Session, request: Request) -> Reply:
+    match request:
+        case Build():
+            return session.build(request)
+        case Check():
+            return session.check(request)
+        case Time():
+            return session.time(request)
+        case Drop():
+            return session.drop(request)
+        case Setup():
+            raise KernelError("a worker is set up once")
+        case _:
+            assert_never(request)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:500]}"
+
+
+def _die_with_parent() -> None:
+    """A killed parent must not leave a hung kernel behind: Linux sends us SIGKILL when it dies."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+def main(descriptor: int) -> None:
+    """Entry of the child process; `descriptor` is its end of the connection."""
+    connection = Connection(descriptor)
+    _die_with_parent()
+    sys.stdout.flush()
+    os.dup2(2, 1)
+    serve(connection)

@@ -1,0 +1,19 @@
+"""Verification: is this sGraph, or this other program, equal to the program for all sizes?"""
+
+from __future__ import annotations
+
+from prism.verdict import Verdict
+from prism.verify.counterexample import Counterexample, find_counterexample
+from prism.verify.equivalence import Verifier, VerifyLimits, verify_graphs
+from prism.verify.programs import Verification, verify_programs
+
+__all__ = [
+    "Counterexample",
+    "Verdict",
+    "Verification",
+    "Verifier",
+    "VerifyLimits",
+    "find_counterexample",
+    "verify_graphs",
+    "verify_programs",
+]

@@ -1,0 +1,212 @@
+"""Decides which sGraphs compute their program, for every size (paper, section 5).
+
+Program and candidates go into one e-graph; a candidate is proved when each of its outputs ends in
+the class of the program's. The parallel rules run first, on a whole batch: they are directional and
+nearly always suffice. What they leave open is judged alone, in an e-graph of its own, with the
+algebra too, so that a negative verdict does not depend on what else was asked.
+
+Iterations are counted and nodes capped because egglog cannot be interrupted and some terms grow for
+ever. A batch that reaches a cap is halved until the culprit is alone; only the culprit gives up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from prism.egraph import (
+    ALGEBRA,
+    ALGEBRA_VERIFY,
+    PAR_RULES,
+    AxiomSet,
+    GraphTerms,
+    Session,
+    TermBank,
+    TermId,
+    build_program,
+    new_bank,
+)
+from prism.errors import GraphError
+from prism.ir import Program, SGraph
+from prism.verdict import Verdict
+
+Terms = tuple[TermId, ...]
+"""One term per output."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyLimits:
+    """Verdicts depend on iterations and nodes alone; `seconds` is a safety stop per candidate.
+
+    `batch` candidates enter an e-graph at a time (egglog 13 is slow on more), `renew` in all
+    before a fresh one is started. The parallel rules may add `parallel_nodes` per candidate.
+    """
+
+    batch: int = 40
+    renew: int = 400
+    parallel_iterations: int = 80
+    parallel_nodes: int = 2_000
+    algebra_iterations: int = 24
+    algebra_nodes: int = 6_000
+    seconds: float = 30.0
+
+
+LIMITS = VerifyLimits()
+
+
+def verify_graphs(
+    program: Program,
+    graphs: Sequence[SGraph],
+    axioms: AxiomSet,
+    limits: VerifyLimits = LIMITS,
+) -> tuple[Verdict, ...]:
+    """The verdict on each graph, whatever the order and company they come in.
+
+    A graph whose values do not fit together (`GraphError`) computes nothing: NOT_PROVED.
+    """
+    return Verifier(program, axioms, limits).verify(graphs)
+
+
+class Verifier:
+    """Verifies graphs of one program in several calls, setting up once."""
+
+    def __init__(self, program: Program, axioms: AxiomSet, limits: VerifyLimits = LIMITS) -> None:
+        self.bank = new_bank(program)
+        self.terms = GraphTerms(self.bank, program)
+        self.judge = Judge(self.bank, build_program(self.bank, program), axioms, limits)
+
+    def verify(self, graphs: Sequence[SGraph]) -> tuple[Verdict, ...]:
+        """The verdict on each graph (see `verify_graphs`)."""
+        candidates: dict[int, Terms] = {}
+        for index, graph in enumerate(graphs):
+            try:
+                candidates[index] = self.terms.build(graph.kernels)
+            except GraphError:
+                continue
+        found = self.judge.verdicts(candidates)
+        return tuple(found.get(index, Verdict.NOT_PROVED) for index in range(len(graphs)))
+
+
+class Judge:
+    """Compares terms of one bank with the targets; keeps its e-graph from call to call."""
+
+    def __init__(
+        self, bank: TermBank, targets: Terms, axioms: AxiomSet, limits: VerifyLimits = LIMITS
+    ) -> None:
+        self.bank = bank
+        self.targets = targets
+        self.axioms = axioms
+        self.limits = limits
+        self._shared: _Shared | None = None
+
+    def verdicts(self, candidates: Mapping[int, Terms]) -> dict[int, Verdict]:
+        """The verdict on each candidate; equal candidates are judged once."""
+        known: dict[Terms, Verdict] = {}
+        asked = list(dict.fromkeys(candidates.values()))
+        for start in range(0, len(asked), self.limits.batch):
+            known |= self._batch(asked[start : start + self.limits.batch])
+        return {index: known[terms] for index, terms in candidates.items()}
+
+    def _batch(self, asked: Sequence[Terms]) -> dict[Terms, Verdict]:
+        """Parallel rules on the whole batch, then each open candidate alone."""
+        shared = self._session_for(len(asked))
+        numbers = shared.insert(asked)
+        is_saturated = shared.run_parallel(len(asked))
+        proved = shared.proved(numbers)
+        if is_saturated:
+            found = dict.fromkeys(proved, Verdict.PROVED)
+            return found | {terms: self._alone(terms) for terms in asked if terms not in proved}
+        self._shared = None  # it holds what grows for ever
+        if len(asked) == 1:
+            return {asked[0]: Verdict.PROVED if proved else self._alone(asked[0])}
+        middle = len(asked) // 2
+        return self._batch(asked[:middle]) | self._batch(asked[middle:])
+
+    def _session_for(self, count: int) -> _Shared:
+        """The e-graph shared by batches, a new one when it is full or lacks an operator."""
+        shared = self._shared
+        if (
+            shared is None
+            or shared.inserted + count > self.limits.renew
+            or not self.bank.heads <= shared.heads
+        ):
+            shared = self._shared = _Shared(self, frozenset({PAR_RULES, ALGEBRA}))
+        return shared
+
+    def _alone(self, terms: Terms) -> Verdict:
+        """One candidate in an e-graph of its own: the algebra too, step by step."""
+        stop = time.monotonic() + self.limits.seconds
+        own = _Shared(self, frozenset({PAR_RULES, ALGEBRA, ALGEBRA_VERIFY}))
+        numbers = own.insert([terms])
+        is_saturated = own.run_parallel(1)
+        if own.proved(numbers):
+            return Verdict.PROVED
+        for rulesets in ((ALGEBRA,), (ALGEBRA, ALGEBRA_VERIFY)):
+            for _ in range(self.limits.algebra_iterations):
+                is_large = own.session.node_count() > self.limits.algebra_nodes
+                if not is_saturated or is_large or time.monotonic() > stop:
+                    return Verdict.GAVE_UP
+                has_changed = own.session.iterate(*rulesets)
+                is_saturated = own.run_parallel(1)
+                if own.proved(numbers):
+                    return Verdict.PROVED
+                if not has_changed:
+                    break
+            else:
+                return Verdict.GAVE_UP
+        return Verdict.NOT_PROVED
+
+
+class _Shared:
+    """An e-graph in which the targets are saturated under the algebra, and candidates so far."""
+
+    def __init__(self, judge: Judge, rulesets: frozenset[str]) -> None:
+        self.bank = judge.bank
+        self.limits = judge.limits
+        self.heads = judge.bank.heads
+        self.inserted = 0
+        self._outputs = len(judge.targets)
+        self.session = Session(judge.axioms, rulesets, self.heads)
+        self.session.insert(self.bank, [(-1 - i, t) for i, t in enumerate(judge.targets)])
+        for _ in range(self.limits.algebra_iterations):
+            if not self.session.iterate(ALGEBRA):
+                break
+            if self.session.node_count() > self.limits.algebra_nodes:
+                break
+
+    def insert(self, asked: Sequence[Terms]) -> dict[Terms, int]:
+        """Insert candidates; each gets a number."""
+        numbers = {terms: self.inserted + i for i, terms in enumerate(asked)}
+        self.inserted += len(asked)
+        self.session.insert(
+            self.bank,
+            [
+                (number * self._outputs + i, term)
+                for terms, number in numbers.items()
+                for i, term in enumerate(terms)
+            ],
+        )
+        return numbers
+
+    def run_parallel(self, count: int) -> bool:
+        """Parallel rules until nothing changes; false when a limit was reached first."""
+        most = self.session.node_count() + count * self.limits.parallel_nodes
+        stop = time.monotonic() + self.limits.seconds
+        for _ in range(self.limits.parallel_iterations):
+            if not self.session.iterate(PAR_RULES):
+                return True
+            if self.session.node_count() > most or time.monotonic() > stop:
+                return False
+        return False
+
+    def proved(self, numbers: Mapping[Terms, int]) -> frozenset[Terms]:
+        """The candidates all of whose outputs are in the class of the targets."""
+        classes = self.session.roots()
+        return frozenset(
+            terms
+            for terms, number in numbers.items()
+            if all(
+                classes[number * self._outputs + i] == classes[-1 - i] for i in range(self._outputs)
+            )
+        )

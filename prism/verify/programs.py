@@ -1,0 +1,86 @@
+"""Is this program (or sGraph) equal to that one, for all sizes? What `prism verify` answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prism.egraph import AxiomSet, GraphTerms, TermBank, build_program, declare_sizes
+from prism.errors import GraphError
+from prism.ir import Program, SGraph, check_program, check_sgraph
+from prism.verdict import Verdict
+from prism.verify.alignment import MismatchError, pairings
+from prism.verify.counterexample import find_counterexample
+from prism.verify.equivalence import LIMITS, Judge, Terms, VerifyLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The verdict; a counterexample if random inputs showed one; what is to be said about it."""
+
+    verdict: Verdict
+    counterexample: str | None = None
+    reason: str = ""
+
+
+def verify_programs(
+    reference: Program,
+    candidate: Program | SGraph,
+    axioms: AxiomSet,
+    limits: VerifyLimits = LIMITS,
+    *,
+    seed: int = 0,
+) -> Verification:
+    """Whether `candidate` computes `reference` for all sizes.
+
+    Arguments pair up by position, dimensions by the axes of the arguments; names do not matter.
+    What is not proved is tried on random inputs.
+
+    Raises:
+        GraphError: the candidate is no well-formed program or sGraph.
+    """
+    if isinstance(candidate, SGraph):
+        check_sgraph(candidate)
+    else:
+        check_program(candidate)
+    try:
+        verdict, reason = _prove(reference, candidate, axioms, limits)
+    except MismatchError as error:
+        return Verification(Verdict.NOT_PROVED, None, f"{error}: they are different functions")
+    if verdict is Verdict.PROVED:
+        return Verification(verdict)
+    found = find_counterexample(reference, candidate, seed=seed)
+    if found is not None:
+        return Verification(Verdict.NOT_PROVED, str(found), reason)
+    return Verification(
+        verdict, None, f"{reason}; random inputs show no difference: the axioms may be too weak"
+    )
+
+
+def _prove(
+    reference: Program, candidate: Program | SGraph, axioms: AxiomSet, limits: VerifyLimits
+) -> tuple[Verdict, str]:
+    """The verdict of the axioms and why it is not PROVED."""
+    is_graph = isinstance(candidate, SGraph)
+    base = candidate.program if isinstance(candidate, SGraph) else reference
+    other = reference if is_graph else candidate
+    assert isinstance(other, Program)
+    ways = list(pairings(base, other))
+    if not ways:
+        return Verdict.GAVE_UP, "the dimensions of the two cannot be lined up"
+    bank = TermBank(d.name for d in (*base.dims, *ways[0].dims))
+    declare_sizes(bank, (*base.dims, *ways[0].dims))
+    try:
+        fixed = (
+            GraphTerms(bank, base).build(candidate.kernels)
+            if isinstance(candidate, SGraph)
+            else build_program(bank, reference)
+        )
+    except GraphError as error:
+        return Verdict.NOT_PROVED, str(error)
+    others: dict[int, Terms] = {i: build_program(bank, way.program) for i, way in enumerate(ways)}
+    verdicts = Judge(bank, fixed, axioms, limits).verdicts(others).values()
+    if Verdict.PROVED in verdicts:
+        return Verdict.PROVED, ""
+    if Verdict.GAVE_UP in verdicts:
+        return Verdict.GAVE_UP, "a limit was reached before the axioms were exhausted"
+    return Verdict.NOT_PROVED, "no chain of axioms leads from one to the other"

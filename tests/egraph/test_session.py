@@ -1,0 +1,110 @@
+"""The session: limits between iterations, egglog's failures, and what its two versions share."""
+
+from __future__ import annotations
+
+import pytest
+from verify.table import PROGRAMS
+
+from prism.egraph import ALGEBRA, PAR_RULES, Session, build_program, load_axioms, new_bank
+from prism.errors import PrismError
+
+
+def session(program="rmsnorm", rulesets=frozenset({ALGEBRA})):
+    bank = new_bank(PROGRAMS[program])
+    roots = build_program(bank, PROGRAMS[program])
+    out = Session(load_axioms(), rulesets, bank.heads)
+    out.insert(bank, list(enumerate(roots)))
+    return bank, roots, out
+
+
+def test_one_iteration_per_call():
+    _, _, one = session()
+    sizes = [one.node_count()]
+    while one.iterate(ALGEBRA):
+        sizes.append(one.node_count())
+    assert sizes[0] < sizes[1] < sizes[2]
+    assert not one.iterate(ALGEBRA)
+
+
+def test_a_ruleset_that_is_not_asked_for_does_not_run():
+    _, _, one = session(rulesets=frozenset({ALGEBRA, PAR_RULES}))
+    before = one.node_count()
+    one.iterate()
+    assert one.node_count() == before
+
+
+def test_equal_terms_have_equal_roots():
+    bank, roots, one = session("matmul")
+    x, w = (bank.input(i.name, i.dims) for i in PROGRAMS["matmul"].inputs)
+    other = bank.make("Matmul", (w, x), (bank.ids["d"],))
+    one.insert(bank, [(7, other)])
+    assert one.roots()[0] != one.roots()[7]
+    while one.iterate(ALGEBRA):
+        pass
+    assert one.roots()[0] == one.roots()[7]
+    assert one.table().roots[0] == one.table().roots[7]
+    assert roots[0] != other
+
+
+def test_rules_that_cannot_fire_are_left_out():
+    axioms = load_axioms()
+    few = axioms.reachable({ALGEBRA}, {"Matmul", "Input"})
+    names = {rule.name for rule in few}
+    assert "matmul-sum" in names
+    assert "mul-comm" in names
+    assert not names & {"log-exp", "sqrt-recip", "softmax-shift"}
+    assert len(few) < len(axioms.rules) / 4
+
+
+def test_leaving_them_out_changes_nothing():
+    bank, roots, few = session()
+    every = Session(
+        load_axioms(), frozenset({ALGEBRA}), bank.heads | {"Silu", "Exp", "Log", "Sub", "Neg"}
+    )
+    every.insert(bank, list(enumerate(roots)))
+    for one in (few, every):
+        while one.iterate(ALGEBRA):
+            pass
+    assert few.node_count() == every.node_count()
+
+
+def test_a_panic_of_egglog_is_an_error_of_ours():
+    class PanicException(BaseException):
+        pass
+
+    class Broken:
+        def run_program(self, *commands):
+            raise PanicException("index out of bounds")
+
+    _, _, one = session("matmul")
+    one._egraph = Broken()
+    with pytest.raises(PrismError, match="egglog failed inside: index out of bounds"):
+        one.iterate(ALGEBRA)
+
+
+def test_an_interrupt_is_no_panic():
+    class Broken:
+        def run_program(self, *commands):
+            raise KeyboardInterrupt
+
+    _, _, one = session("matmul")
+    one._egraph = Broken()
+    with pytest.raises(KeyboardInterrupt):
+        one.iterate(ALGEBRA)
+
+
+def test_a_fixed_size_is_a_constant():
+    from prism import frontend as pr  # noqa: PLC0415
+
+    def fixed(x: "n 3"):
+        return pr.sum(x, axis=-1) / 3
+
+    def mean(x: "n 3"):
+        return pr.mean(x, axis=-1)
+
+    bank = new_bank(pr.trace(mean))
+    roots = (*build_program(bank, pr.trace(mean)), *build_program(bank, pr.trace(fixed)))
+    one = Session(load_axioms(), frozenset(), bank.heads)
+    one.insert(bank, list(enumerate(roots)))
+    one.iterate()
+    assert one.roots()[0] == one.roots()[1]

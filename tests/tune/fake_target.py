@@ -1,0 +1,153 @@
+"""A target without a compiler: NumPy evaluates the program, and a schedule option picks a fault.
+
+Kernels take as long as their option `delay_ms` says, so that tests know the fastest one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from typing import ClassVar
+
+import numpy as np
+
+from prism.errors import KernelError
+from prism.ir import evaluate
+from prism.protocols import Device, KernelSource
+
+FAULTS = (
+    "none",
+    "crash in run",
+    "hang in run",
+    "nan",
+    "writes input",
+    "wrong tile",
+    "inaccurate",
+    "does not compile",
+    "hang in compile",
+    "crash in compile",
+    "emitter breaks",
+    "refused",
+    "raises in run",
+    "wrong while timed",
+)
+
+
+class FakeKernel:
+    def __init__(self, program, fault, delay_s, dtype):
+        self.program, self.fault, self.delay_s, self.dtype = program, fault, delay_s, dtype
+        self.calls = 0
+
+    def __call__(self, *arrays):
+        names = [a.name for a in self.program.arguments]
+        outputs = evaluate(self.program, dict(zip(names, arrays, strict=True)))
+        outputs = tuple(np.empty(o.shape, self.dtype) for o in outputs)
+        self.run_into(arrays, outputs)
+        return outputs
+
+    def run_into(self, arrays, outputs):
+        self.calls += 1
+        time.sleep(self.delay_s)
+        names = [a.name for a in self.program.arguments]
+        results = evaluate(self.program, dict(zip(names, arrays, strict=True)))
+        for output, result in zip(outputs, results, strict=True):
+            output[...] = result
+        match self.fault:
+            case "crash in run":
+                ctypes.string_at(0)
+            case "hang in run":
+                time.sleep(1000)
+            case "nan":
+                outputs[0].flat[-1] = np.nan
+            case "writes input":
+                arrays[0].flat[0] += 1
+            case "wrong tile":
+                outputs[0].flat[:1] *= 1.1
+            case "inaccurate":
+                outputs[0][...] *= 1 + 1e-4
+            case "raises in run":
+                raise FloatingPointError("overflow")
+            case "wrong while timed" if self.calls > 6:
+                outputs[0].flat[0] = 1e6
+
+
+class FakeTarget:
+    """Healthy kernels of one, two or three milliseconds."""
+
+    name = "fake"
+    options: ClassVar = {"fault": (0,), "delay_ms": (3, 1, 2)}
+
+    def __init__(self):
+        self._emitted = {}
+
+    def device(self):
+        return Device("fake machine", 2, 256, 32768, 2**20, 2**25, 10.0)
+
+    def schedules(self, graph, sizes):
+        del graph, sizes
+        return dict(self.options)
+
+    def estimate(self, mu, dtype):
+        del dtype
+        return dict(mu.schedule)["delay_ms"] * 1e-3
+
+    def refusal(self, mu, dtype):
+        del dtype
+        return "out of registers" if self._fault(mu) == "refused" else None
+
+    def _fault(self, mu):
+        return FAULTS[dict(mu.schedule)["fault"]]
+
+    def emit(self, mu, dtype):
+        fault = self._fault(mu)
+        if fault == "refused":
+            raise KernelError("out of registers")
+        if fault == "emitter breaks":
+            raise ZeroDivisionError("no tile")
+        facts = (mu.graph.program.name, mu.sizes, mu.par_sizes, mu.schedule, dtype)
+        text = f"# fake kernel {' '.join(map(str, facts))}\n"
+        self._emitted[text] = (mu, dtype)
+        return KernelSource(text, {"dtype": dtype})
+
+    def load(self, path, meta):
+        mu, dtype = self._emitted[path.read_text()]
+        assert meta["dtype"] == dtype
+        match self._fault(mu):
+            case "does not compile":
+                raise TypeError("cannot unify float32 and Literal[int](1)")
+            case "hang in compile":
+                time.sleep(1000)
+            case "crash in compile":
+                os._exit(3)
+        delay_s = dict(mu.schedule)["delay_ms"] * 1e-3
+        return FakeKernel(mu.graph.program, self._fault(mu), delay_s, np.dtype(dtype))
+
+    def flush(self):
+        pass
+
+
+class SameTarget(FakeTarget):
+    """Another name for the same."""
+
+
+class FaultyTarget(FakeTarget):
+    """One kernel of every fault."""
+
+    options: ClassVar = {"fault": tuple(range(len(FAULTS))), "delay_ms": (1,)}
+
+
+class BrokenTarget(FakeTarget):
+    """No kernel is right."""
+
+    options: ClassVar = {"fault": (FAULTS.index("nan"),), "delay_ms": (1,)}
+
+
+class UnstartableTarget(FakeTarget):
+    """Works in the process that tunes, not in a worker."""
+
+    def __init__(self):
+        super().__init__()
+        if "prism.tune.worker" in sys.modules and not hasattr(sys.modules["__main__"], "__file__"):
+            raise RuntimeError("no licence on this machine")

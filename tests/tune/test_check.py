@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tune.graphs import MATMUL, SQUARED
+
+from prism.errors import UsageError
+from prism.ir import Apply, Argument, Const, DimInfo, Input, Output, Program, evaluate
+from prism.record import Outcome
+from prism.tune.check import check, compare, dtype_of, prepare
+
+SIZES = {"n": 5, "d": 48, "h": 33}
+
+
+def unary(*ops: str) -> Program:
+    """x -> a chain of elementwise operators."""
+    nodes = (Input("x", "x", ("n",)), *(Apply(op, (i,)) for i, op in enumerate(ops)))
+    argument = Argument("x", ("n",))
+    return Program("chain", (DimInfo("n", "n"),), (argument,), nodes, (Output(len(ops), ("n",)),))
+
+
+class NumpyKernel:
+    """The program itself, spoilt by `spoil(arrays, outputs)`."""
+
+    def __init__(self, program, spoil=None):
+        self.program, self.spoil = program, spoil or (lambda *_: None)
+
+    def run_into(self, arrays, outputs):
+        names = [a.name for a in self.program.arguments]
+        for out, result in zip(
+            outputs, evaluate(self.program, dict(zip(names, arrays, strict=True))), strict=True
+        ):
+            out[...] = result
+        self.spoil(arrays, outputs)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_program_itself_passes_in_every_dtype(dtype, tmp_path):
+    data = prepare(MATMUL, SIZES, dtype, 0, tmp_path)
+    result = check(NumpyKernel(MATMUL), data)
+    assert result.outcome is Outcome.OK
+    assert [c.name for c in data.cases] == ["drawn", "large", "negative", "zeros"]
+    assert all(a.dtype == dtype for a in data.inputs())
+
+
+def test_other_seeds_draw_other_inputs(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one = prepare(MATMUL, SIZES, "float32", 0, tmp_path / "a").inputs()
+    two = prepare(MATMUL, SIZES, "float32", 1, tmp_path / "b").inputs()
+    assert not np.array_equal(one[0], two[0])
+
+
+def set_nan(arrays, outputs):
+    outputs[0][-1, -1] = np.nan
+
+
+def skip_tile(arrays, outputs):
+    outputs[0][:1, :8] = np.nan
+
+
+def scale_one_element(arrays, outputs):
+    small = np.argmin(np.abs(np.abs(outputs[0]) - np.abs(outputs[0]).mean()))
+    outputs[0].flat[small] *= 1.01
+
+
+def write_input(arrays, outputs):
+    arrays[1][0, 0] += 1
+
+
+def all_zero(arrays, outputs):
+    outputs[0][...] = 0
+
+
+def lose_digits(arrays, outputs):
+    outputs[0][...] *= 1 + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("spoil", "outcome", "words"),
+    [
+        (set_nan, Outcome.WRONG, "not finite"),
+        (skip_tile, Outcome.WRONG, "8 of 165"),
+        (scale_one_element, Outcome.INACCURATE, "norm error"),
+        (write_input, Outcome.WRONG, "writes into its input w"),
+        (all_zero, Outcome.WRONG, "norm error 1"),
+        (lose_digits, Outcome.INACCURATE, "norm error 0.0001, allowed 1e-05"),
+    ],
+)
+def test_a_spoilt_kernel_is_caught_and_the_fault_is_named(spoil, outcome, words, tmp_path):
+    data = prepare(MATMUL, SIZES, "float32", 0, tmp_path)
+    result = check(NumpyKernel(MATMUL, spoil), data)
+    assert result.outcome is outcome
+    assert words in result.detail
+
+
+def test_one_wrong_element_of_many_does_not_drown_in_the_norm():
+    reference = np.ones(10_000_000)
+    output = reference.astype(np.float32)
+    output[77] = 1.02
+    result = compare((output,), (reference,), 1e-5)
+    assert result.outcome is Outcome.WRONG
+    assert "first at (77,)" in result.detail
+
+
+def test_nan_and_infinities_must_stand_where_the_reference_has_them():
+    reference = np.array([1.0, np.nan, np.inf, -np.inf])
+    assert compare((reference.astype(np.float32),), (reference,), 1e-5).outcome is Outcome.OK
+    for wrong in ([1.0, 0.0, np.inf, -np.inf], [1.0, np.nan, -np.inf, -np.inf]):
+        output = np.array(wrong, np.float32)
+        assert compare((output,), (reference,), 1e-5).outcome is Outcome.WRONG
+
+
+def test_inputs_are_positive_where_normal_ones_leave_the_domain(tmp_path):
+    data = prepare(unary("log", "sqrt"), {"n": 100}, "float32", 0, tmp_path)
+    assert data.inputs()[0].min() >= 0.5
+    assert "drawn between 0.5 and 1.5" in data.notes[0]
+    assert "drawn" in [c.name for c in data.cases]
+    assert "negative" not in [c.name for c in data.cases]
+
+
+def test_large_inputs_must_overflow_nowhere_that_float64_does_not(tmp_path):
+    # exp(x) / exp(x) is one for every x; in float32, x = 100 gives inf / inf
+    nodes = (
+        Input("x", "x", ("n",)),
+        Apply("exp", (0,)),
+        Apply("div", (1, 1)),
+        Const(2.0),
+        Apply("mul", (2, 3)),
+    )
+    program = replace(SQUARED, nodes=nodes, outputs=(Output(4, ("n",)),))
+    data = prepare(program, {"n": 1000}, "float32", 0, tmp_path)
+
+    class Naive:
+        def run_into(self, arrays, outputs):
+            with np.errstate(all="ignore"):
+                outputs[0][...] = 2 * (np.exp(arrays[0]) / np.exp(arrays[0]))
+
+    assert check(NumpyKernel(program), data).outcome is Outcome.OK
+    result = check(Naive(), data)
+    assert result.outcome is Outcome.WRONG
+    assert "on large inputs" in result.detail
+
+
+def test_what_rounding_the_inputs_moves_is_allowed(tmp_path):
+    # exp(30 x) loses about log2(30 x) bits whoever computes it
+    data = prepare(unary("exp", "log", "exp", "log"), {"n": 1000}, "float32", 0, tmp_path)
+    assert check(NumpyKernel(unary("exp", "log", "exp", "log")), data).outcome is Outcome.OK
+
+
+def test_a_case_that_overflows_the_dtype_is_left_out(tmp_path):
+    data = prepare(unary("exp"), {"n": 1000}, "float32", 0, tmp_path)
+    assert [c.name for c in data.cases] == ["drawn", "negative", "zeros"]
+    assert any("'large' left out" in note for note in data.notes)
+
+
+def test_unknown_dtypes_are_refused():
+    with pytest.raises(UsageError, match="known: float64, float32"):
+        dtype_of("int8")

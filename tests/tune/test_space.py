@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ortools.sat.python import cp_model
+from tune.fake_target import FakeTarget
+from tune.graphs import mapping, matmul_graph, nested_graph
+
+from prism.errors import GraphError
+from prism.ir import (
+    Accumulator,
+    AccumulatorKind,
+    Apply,
+    BlockGraph,
+    InputLoader,
+    OutputSaver,
+    bind_sizes,
+    chunk,
+    is_legal_count,
+)
+from prism.tune import build_space, instantiate, mu_graphs
+from prism.tune.space import Extent, candidate_counts, is_legal, legal_choices, uses_local_size
+
+sizes_in = st.integers(1, 5000)
+
+
+def extents(size: int, count: int) -> list[int]:
+    """The chunks of a dimension, one by one."""
+    step = chunk(size, count)
+    return [min(step, size - start) for start in range(0, count * step, step)]
+
+
+@given(sizes_in, st.integers(1, 64), st.integers(1, 4096))
+def test_candidate_counts_leave_no_chunk_empty_and_start_with_one(size, threads, near):
+    counts = candidate_counts(frozenset({Extent(size, size)}), threads, near=near, most=16)
+    assert counts[0] == 1
+    assert len(set(counts)) == len(counts) <= 16
+    for count in counts:
+        chunks = extents(size, count)
+        assert min(chunks) >= 1
+        assert sum(chunks) == size
+
+
+@given(sizes_in, st.integers(1, 64))
+def test_candidate_counts_offer_every_thread_a_block_where_the_size_allows(size, threads):
+    if not is_legal_count(size, threads):
+        return
+    assert threads in candidate_counts(
+        frozenset({Extent(size, size)}), threads, near=threads, most=6
+    )
+
+
+@given(st.integers(1, 700), st.integers(1, 8))
+def test_choices_of_a_nested_dim_leave_no_tile_empty(size, threads):
+    op = nested_graph().kernels[0]
+    choices = legal_choices(op, {"n": size}, threads)
+    assert choices[0] == (("x", 1), ("i", 1))
+    for choice in choices:
+        counts = dict(choice)
+        assert is_legal(op, counts, {"n": size})
+        blocks = extents(size, counts["x"])
+        tile = chunk(blocks[0], counts["i"])
+        tiles = [min(tile, b - i * tile) for b in blocks for i in range(counts["i"])]
+        assert min(tiles) >= 1
+        assert sum(tiles) == size
+
+
+class Collector(cp_model.CpSolverSolutionCallback):
+    def __init__(self, variables):
+        super().__init__()
+        self.variables, self.found = variables, set()
+
+    def on_solution_callback(self):
+        self.found.add(tuple(self.value(v) for v in self.variables))
+
+
+def split(model, extent, most, name):
+    """Count and tile of `extent` in chunks of which none is empty, as a CP-SAT model."""
+    count, tile = model.new_int_var(1, most, name), model.new_int_var(1, most, f"{name} tile")
+    covered, spared = (model.new_int_var(0, most * most, f"{name} {s}") for s in ("all", "but one"))
+    model.add_multiplication_equality(covered, (count, tile))
+    model.add(spared == covered - tile)
+    model.add(covered >= extent)  # the chunks cover the extent ...
+    model.add(spared < extent)  # ... and the last one is not empty
+    model.add(covered - count < extent)  # no smaller tile would do
+    return count, tile, extent - spared
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 12, 13, 24, 30])
+def test_legality_of_a_nested_dim_agrees_with_a_cp_sat_model(size):
+    model = cp_model.CpModel()
+    grid, tile, last = split(model, size, size, "x")
+    loop, inner, _ = split(model, tile, size, "i")
+    before_last = model.new_int_var(0, size * size, "all but the last tile")
+    model.add_multiplication_equality(before_last, (loop - 1, inner))
+    model.add(before_last < last)
+    solver, collector = cp_model.CpSolver(), Collector((grid, loop))
+    solver.parameters.enumerate_all_solutions = True
+    solver.parameters.num_workers = 1
+    assert solver.solve(model, collector) == cp_model.OPTIMAL
+
+    op = nested_graph().kernels[0]
+    pairs = [(x, i) for x in range(1, size + 1) for i in range(1, size + 1)]
+    legal = {(x, i) for x, i in pairs if is_legal(op, {"x": x, "i": i}, {"n": size})}
+    assert legal == collector.found
+    assert {(dict(c)["x"], dict(c)["i"]) for c in legal_choices(op, {"n": size}, 2)} <= legal
+
+
+def test_a_dim_that_partitions_nothing_has_one_chunk():
+    op = replace(matmul_graph().kernels[0], mapping=mapping("w h x", "out0 h x"))
+    assert {dict(c)["i"] for c in legal_choices(op, {"n": 8, "d": 64, "h": 64}, 2)} == {1}
+
+
+def test_grid_limits_bound_the_second_grid_dim():
+    op = matmul_graph(grid=2).kernels[0]
+    sizes = {"n": 200_000, "d": 4, "h": 64}
+    assert is_legal(op, {"x": 2, "y": 50_000, "i": 1}, sizes)
+    assert not is_legal(op, {"x": 2, "y": 100_000, "i": 1}, sizes)
+
+
+class Scheduled(FakeTarget):
+    options: ClassVar = {"fault": (0, 1), "delay_ms": (1, 2, 3)}
+
+
+def test_a_space_counts_and_indexes_its_configs():
+    sizes = bind_sizes(matmul_graph().program, {"n": 8, "d": 60, "h": 77})
+    graphs = (("g0", matmul_graph()), ("g1", matmul_graph(loop=False)))
+    space = build_space(graphs, sizes, Scheduled())
+    configs = list(space)
+    assert len(configs) == len(space) == len(set(configs))
+    assert configs == [space.config(i) for i in range(len(space))]
+    assert len(space) == 6 * sum(len(g.counts) for g in space.graphs)
+    assert str(configs[0]) == "g0 x=1 i=1 fault=0 delay_ms=1"
+
+
+def test_mu_graphs_are_made_lazily_and_carry_every_size():
+    sizes = bind_sizes(matmul_graph().program, {"n": 8, "d": 64, "h": 64})
+    space = build_space((("g0", matmul_graph()),), sizes, Scheduled())
+    for config, mu in islice(mu_graphs(space), 5):
+        assert dict(mu.sizes) == sizes
+        assert mu.par_sizes == config.par_sizes
+
+
+def test_an_illegal_config_is_no_mu_graph():
+    space = build_space((("g0", matmul_graph()),), {"n": 8, "d": 64, "h": 64}, Scheduled())
+    config = replace(space.config(0), par_sizes=((("x", 65), ("i", 1)),))
+    with pytest.raises(GraphError, match="tile would be empty"):
+        instantiate(space.graphs[0], config)
+
+
+def count_graph():
+    """A sum over the loop of a value that is the same in every iteration: it counts iterations."""
+    block = BlockGraph(
+        (
+            InputLoader("x", ("n",)),
+            Apply("square", (0,)),
+            Accumulator(1, AccumulatorKind.SUM, "i"),
+            OutputSaver(2, "out0", ("n",)),
+        )
+    )
+    graph = nested_graph()
+    op = replace(graph.kernels[0], mapping=mapping("x n x", "out0 n x", "y n i"), block=block)
+    return replace(graph, kernels=(op,))
+
+
+def test_a_sum_of_replicated_values_is_tried_at_equal_chunks_only():
+    graph = count_graph()
+    assert uses_local_size(graph.kernels[0])
+    assert not uses_local_size(matmul_graph().kernels[0])
+    assert not uses_local_size(nested_graph().kernels[0])
+    counts = [dict(c.par_sizes[0]) for c in build_space((("g0", graph),), {"n": 13}, FakeTarget())]
+    assert {c["x"] for c in counts} == {c["i"] for c in counts} == {1, 13}

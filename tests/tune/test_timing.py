@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from prism.tune import timing
+from prism.tune.timing import WARM_UPS, Timing, best_of, time_kernels
+
+
+class Clock:
+    """Time that passes only when a kernel runs."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+class TimedKernel:
+    """Takes the next of its durations, the last one for ever."""
+
+    def __init__(self, clock, log, name, *durations):
+        self.clock, self.log, self.name, self.durations = clock, log, name, list(durations)
+
+    def run_into(self, arrays, outputs):
+        self.log.append(self.name)
+        self.clock.now += self.durations[0]
+        if len(self.durations) > 1:
+            self.durations.pop(0)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", clock)
+    return clock
+
+
+def test_kernels_take_turns_and_caches_are_emptied_before_every_timed_run(clock):
+    log = []
+    kernels = [TimedKernel(clock, log, name, 0.01) for name in "ab"]
+    time_kernels(kernels, (), (), lambda: log.append("flush"), 3)
+    warm, timed = log[: 2 * WARM_UPS], log[2 * WARM_UPS :]
+    assert warm == ["a"] * WARM_UPS + ["b"] * WARM_UPS
+    assert timed == ["flush", "a", "flush", "b"] * 3
+
+
+def test_warm_ups_do_not_count(clock):
+    kernel = TimedKernel(clock, [], "a", *[9.0] * WARM_UPS, 0.1, 0.2, 0.4)
+    (found,) = time_kernels([kernel], (), (), lambda: None, 3)
+    assert found.seconds == pytest.approx((0.1, 0.2, 0.4))
+    assert found.median_s == pytest.approx(0.2)
+    assert found.min_s == pytest.approx(0.1)
+
+
+def test_slow_kernels_are_repeated_less(clock):
+    (found,) = time_kernels([TimedKernel(clock, [], "a", 5.0)], (), (), lambda: None, 100)
+    assert len(found.seconds) == timing.FEWEST
+
+
+def test_the_winner_is_best_in_most_repeats_whatever_the_machine_did_meanwhile():
+    noise = np.linspace(1, 3, 9)  # the machine slows down while they run
+    one, two, three = (Timing(tuple(t * noise)) for t in (1.05, 1.0, 1.1))
+    assert best_of([one, two, three]) == 1
+    assert best_of([two, two]) == 0
+    disturbed = Timing((*(1.0 * noise)[:8], 100.0))
+    assert best_of([one, disturbed]) == 1

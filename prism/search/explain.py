@@ -1,0 +1,235 @@
+"""Why a finished sGraph is wrong: its block graph read once more, independently of the search.
+
+For every parallel dim the interpreter walks the block graph and says of each value whether it is
+whole, a tile along a data dim, a summand or a peak; the first node that does not fit gives the
+reason, in the graph's own words. It shares no code with `placement`: a second reading of the same
+rules, held against it and against evaluation in the tests. It accepts nothing that is wrong, and
+says nothing about algebra: a graph without a fault here may still compute something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from prism.ir import (
+    OPS,
+    Accumulator,
+    AccumulatorKind,
+    Apply,
+    Const,
+    DataDim,
+    GraphOp,
+    InputLoader,
+    Linearity,
+    OutputSaver,
+    ParDim,
+    ParKind,
+    SGraph,
+    SizeOf,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Every block (iteration) has the whole value."""
+
+    def __str__(self) -> str:
+        return "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Each has a tile along `dim`."""
+
+    dim: DataDim
+
+    def __str__(self) -> str:
+        return f"a tile along {self.dim}"
+
+
+@dataclass(frozen=True, slots=True)
+class Summand:
+    """The sum over all is the value."""
+
+    def __str__(self) -> str:
+        return "partial"
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The largest over all is the value."""
+
+    def __str__(self) -> str:
+        return "a maximum of a part"
+
+
+Part = Whole | Tile | Summand | Peak
+
+_MAXIMA = frozenset({"max"})
+"""Reductions whose parts combine by taking the largest; parts of the others are added."""
+
+
+class _FaultError(Exception):
+    """The first node that does not fit."""
+
+
+def explain(graph: SGraph) -> str | None:
+    """The reason why the graph cannot be right, or None where placement finds no fault.
+
+    The graph must be well formed (`check_sgraph`).
+    """
+    for index, kernel in enumerate(graph.kernels):
+        where = f"kernel {index}, " if len(graph.kernels) > 1 else ""
+        for par in (*kernel.grid, *kernel.loops):
+            try:
+                _Reading(kernel, par).check()
+            except _FaultError as fault:
+                return f"{where}along {par.name}: {fault}"
+    return None
+
+
+class _Reading:
+    """One kernel read along one parallel dim."""
+
+    def __init__(self, kernel: GraphOp, par: ParDim) -> None:
+        self.kernel = kernel
+        self.par = par
+        self.is_loop = par.kind is ParKind.LOOP
+        self.dims = kernel.block.tensor_dims()
+        self.is_after = kernel.block.after_loop()
+        self.parts: list[Part] = []
+
+    def check(self) -> None:
+        """Walk the nodes in order; stop at the first fault."""
+        for i, node in enumerate(self.kernel.block.nodes):
+            self.parts.append(self._part(i, node))
+
+    def _part(self, i: int, node: object) -> Part:
+        match node:
+            case InputLoader(source=source, dims=dims):
+                return self._loaded(source, dims)
+            case Const() | SizeOf():
+                return Whole()
+            case Apply():
+                if self.is_loop and self.is_after[i]:
+                    self._only_whole(i, node.operands)
+                    return Whole()
+                return self._applied(i, node)
+            case Accumulator():
+                return self._accumulated(i, node)
+            case OutputSaver():
+                return self._saved(node)
+            case _:
+                raise AssertionError(node)
+
+    def _loaded(self, source: str, dims: tuple[DataDim, ...]) -> Part:
+        dim = self.kernel.mapping.dim_of(source, self.par.name)
+        if dim is None:
+            return Whole()
+        if dim not in dims:
+            raise _FaultError(f"{source} is mapped along {dim}, which it does not have")
+        return Tile(dim)
+
+    def _only_whole(self, i: int, operands: tuple[int, ...]) -> None:
+        for j in operands:
+            if not isinstance(self.parts[j], Whole):
+                raise _FaultError(
+                    f"%{i} reads {self._name(j)} after the loop, which is {self.parts[j]} in each "
+                    "iteration"
+                )
+
+    def _applied(self, i: int, node: Apply) -> Part:
+        parts = [self.parts[j] for j in node.operands]
+        if all(isinstance(part, Whole) for part in parts):
+            return Whole()
+        tiles = {part.dim for part in parts if isinstance(part, Tile)}
+        if any(isinstance(part, Summand | Peak) for part in parts):
+            return self._of_parts(i, node)
+        if len(tiles) > 1:
+            raise _FaultError(
+                f"%{i} = {node.op} of tiles along different dims: {', '.join(sorted(tiles))}"
+            )
+        (dim,) = tiles
+        for j in node.operands:
+            if isinstance(self.parts[j], Whole) and dim in self.dims[j]:
+                raise _FaultError(
+                    f"%{i} = {node.op} of a tile along {dim} and all of {self._name(j)}, which "
+                    f"has {dim} too"
+                )
+        if dim != node.dim:
+            return Tile(dim)
+        return Peak() if node.op in _MAXIMA else Summand()
+
+    def _of_parts(self, i: int, node: Apply) -> Part:
+        """An operator on values that are not finished."""
+        spec = OPS[node.op]
+        unfinished = [j for j in node.operands if isinstance(self.parts[j], Summand | Peak)]
+        first = unfinished[0]
+        if all(isinstance(self.parts[j], Peak) for j in node.operands):
+            if node.op in _MAXIMA:
+                return Peak()
+        elif all(isinstance(self.parts[j], Summand) for j in unfinished):
+            match spec.linearity:
+                case Linearity.NONE:
+                    is_fine = False
+                case Linearity.JOINT:
+                    is_fine = len(unfinished) == len(node.operands)
+                case Linearity.EACH:
+                    where = [k for k, j in enumerate(node.operands) if j == first]
+                    rest = [j for j in node.operands if j != first]
+                    is_fine = (
+                        len(unfinished) == 1
+                        and where[0] in spec.linear_in
+                        and all(isinstance(self.parts[j], Whole) for j in rest)
+                    )
+                case _:
+                    assert_never(spec.linearity)
+            if is_fine:
+                return Summand()
+        others = [str(self.parts[j]) for j in node.operands if j != first]
+        beside = f" beside a value that is {others[0]}" if others else ""
+        raise _FaultError(
+            f"{self.parts[first]} value of {self._name(first)} enters %{i} = {node.op}{beside}"
+        )
+
+    def _accumulated(self, i: int, node: Accumulator) -> Part:
+        part = self.parts[node.operand]
+        if node.par != self.par.name:
+            # another loop's accumulator, seen along this dim: it adds, joins or compares tiles
+            if isinstance(part, Summand) and node.kind is AccumulatorKind.MAX:
+                raise _FaultError(f"%{i} takes the maximum of a partial value")
+            if isinstance(part, Peak) and node.kind is AccumulatorKind.SUM:
+                raise _FaultError(f"%{i} adds maxima of parts")
+            return part
+        wanted: Part
+        match node.kind:
+            case AccumulatorKind.SUM:
+                wanted = Summand()
+            case AccumulatorKind.MAX:
+                wanted = Peak()
+            case AccumulatorKind.CONCAT:
+                wanted = Tile(node.dim or "")
+            case _:
+                assert_never(node.kind)
+        if part != wanted:
+            raise _FaultError(
+                f"%{i} accumulates {self._name(node.operand)} by {node.kind.value} as if it were "
+                f"{wanted}, but it is {part}"
+            )
+        return Whole()
+
+    def _saved(self, node: OutputSaver) -> Part:
+        part = self.parts[node.operand]
+        dim = None if self.is_loop else self.kernel.mapping.dim_of(node.target, self.par.name)
+        wanted = Whole() if dim is None else Tile(dim)
+        if part != wanted:
+            end = "after the loop" if self.is_loop else f"as {wanted}"
+            raise _FaultError(f"{node.target} is {part} over {self.par.name}, but is saved {end}")
+        return part
+
+    def _name(self, i: int) -> str:
+        node = self.kernel.block.nodes[i]
+        if isinstance(node, InputLoader):
+            return f"{node.source}[{', '.join(node.dims)}]"
+        return f"%{i}"

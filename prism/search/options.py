@@ -1,0 +1,106 @@
+"""What a search is asked and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prism.errors import UsageError
+from prism.ir import Program, SGraph
+from prism.verdict import Verdict
+
+MAX_GRID_DIMS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """The budgets and choices of a search.
+
+    `max_ops` counts block operators: inputs, operators and accumulators; a composite counts as
+    one, a reduction together with its accumulator too. None stands for what the program itself
+    needs and some more (`limits` of the result says how many). `without` names pruners to switch
+    off. `budget_s` bounds the whole search, `max_graphs` the graphs that are verified, the best
+    looking first; None leaves either open.
+    """
+
+    max_ops: int | None = None
+    max_accumulators: int | None = None
+    grid_dims: int = MAX_GRID_DIMS
+    max_kernels: int = 1
+    encoding: str = "boolean"
+    axioms: tuple[str, ...] = ("prism",)
+    without: tuple[str, ...] = ()
+    budget_s: float | None = 10.0
+    max_graphs: int | None = 500
+    seed: int = 0
+
+    def check(self) -> None:
+        """Refuse what cannot be searched.
+
+        Raises:
+            UsageError: an option out of range.
+        """
+        bounds = {
+            "max_ops": (self.max_ops, 1),
+            "max_accumulators": (self.max_accumulators, 0),
+            "max_graphs": (self.max_graphs, 1),
+            "budget_s": (self.budget_s, 0),
+        }
+        for name, (value, least) in bounds.items():
+            if value is not None and value < least:
+                raise UsageError(f"{name} must be at least {least}, not {value}")
+        if not 0 <= self.grid_dims <= MAX_GRID_DIMS:
+            raise UsageError(f"grid_dims must be 0 to {MAX_GRID_DIMS}, not {self.grid_dims}")
+        if self.max_kernels != 1:
+            raise UsageError(
+                f"max_kernels must be 1, not {self.max_kernels}: "
+                "this version searches single kernels"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGraph:
+    """A graph that was verified.
+
+    `stages[k]`: where each block node of kernel k runs ("once", "body", "after"), joined by
+    blanks. The program's own graph has the id "program" and is there even where the budgets leave
+    it out: `is_fallback` marks it.
+    """
+
+    id: str
+    graph: SGraph
+    verdict: Verdict
+    op_count: int
+    accumulator_count: int
+    stages: tuple[str, ...]
+    is_fallback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedGraph:
+    """A candidate that verification did not prove, and why placement thinks so."""
+
+    id: str
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The verified graphs, the best looking first, and what the search did.
+
+    `complete` is true when every graph within `limits` was judged, relative to the axioms; `cuts`
+    says what was not. `counters` are those of DESIGN section 8.
+    """
+
+    program: Program
+    graphs: tuple[FoundGraph, ...]
+    rejected: tuple[RejectedGraph, ...]
+    complete: bool
+    cuts: tuple[str, ...]
+    limits: Mapping[str, int]
+    search_s: float
+    counters: Mapping[str, Any]
+    options: SearchOptions
+    fingerprint: str

@@ -1,0 +1,251 @@
+"""The benchmark itself: start the workers, let them take turns, and compare.
+
+In every round each contestant has one turn (A B C, A B C, ...), ours first, the stream meter last.
+Processes may be started anew during a run: the same binary varies by 10 to 15 % between processes,
+with the physical pages it happens to get.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prism.bench.contestants import OURS, STREAM, contestant
+from prism.bench.process import ContestantError, Worker
+from prism.bench.results import BenchResult, Measured, stream_rate, summarize
+from prism.bench.stream import allowed_cpus
+from prism.bench.task import Task, border_bytes
+from prism.errors import KernelError, UsageError
+from prism.ir import Program
+
+PREPARE_LIMIT_S = 180.0
+"""For imports, compilation and the first calls of a contestant."""
+TURN_S = 0.25
+"""A turn makes as many calls as the slowest contestant can in this time, within CALLS."""
+CALLS = (3, 15)
+BUSY_LOAD = 0.5
+"""Runnable processes per CPU, before the run, from which on the machine counts as busy."""
+BUSY_SHARE = 0.85
+"""CPU time per wall time of the stream's threads below which something else took the cores."""
+DIFFERENT = 1e-2
+"""Relative difference of the outputs from which on two contestants compute different things."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """How much to measure. `calls` per turn: chosen from the first calls when None.
+
+    `ours` is the contestant that the others are compared with.
+    """
+
+    rounds: int = 7
+    processes: int = 1
+    calls: int | None = None
+    ours: str = OURS
+
+
+@dataclass(slots=True)
+class _Runner:
+    """A contestant during the run: what it measured so far."""
+
+    name: str
+    rounds: list[tuple[float, ...]] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    byte_count: int = 0
+    note: str = ""
+    warm_s: float = 0.0
+    outputs: Path | None = None
+    failure: str | None = None
+
+
+def run_bench(
+    program: Program,
+    task: Task,
+    against: Sequence[str],
+    options: BenchOptions,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> BenchResult:
+    """Time our kernel and the named rivals side by side.
+
+    `progress(done, total, what)` is called before each turn.
+
+    Raises:
+        UsageError: an unknown or doubled contestant, or more threads than CPUs.
+        KernelError: our own kernel could not be timed.
+    """
+    cpus = _checked(task, against)
+    report = progress or (lambda *_: None)
+    runners = [_Runner(name) for name in (options.ours, *against, STREAM)]
+    load = os.getloadavg()[0] / len(allowed_cpus())
+    with tempfile.TemporaryDirectory(prefix="prism-bench-") as folder:
+        for rounds in _shares(options.rounds, options.processes):
+            with _started(runners, cpus) as workers:
+                for i, runner in enumerate(runners):
+                    report(rounds.start, options.rounds, f"start {runner.name}")
+                    _prepare(runner, workers, task, cpus, Path(folder) / f"{i}.npz")
+                _require(runners[0], program)
+                calls = options.calls or _calls(runners)
+                for done in rounds:
+                    for runner in runners:
+                        report(done, options.rounds, runner.name)
+                        _turn(runner, workers, calls)
+        _require(runners[0], program)
+        return _result(program, task, runners[:-1], runners[-1], load)
+
+
+def _checked(task: Task, against: Sequence[str]) -> list[int]:
+    """The CPUs to pin to, once the request is known to make sense."""
+    for name in against:
+        contestant(name)
+    if len(set(against)) != len(against) or {OURS, STREAM} & set(against):
+        raise UsageError(f"each rival once, and only rivals: {', '.join(against)}")
+    cpus = allowed_cpus()
+    if not 1 <= task.threads <= len(cpus):
+        raise UsageError(f"{task.threads} threads asked for, but this process has {len(cpus)} CPUs")
+    return list(cpus[: task.threads])
+
+
+def _shares(rounds: int, processes: int) -> Iterator[range]:
+    """The rounds that each start of the processes runs, as even as can be."""
+    for i in range(processes):
+        share = range(rounds * i // processes, rounds * (i + 1) // processes)
+        if share:
+            yield share
+
+
+@contextmanager
+def _started(runners: Sequence[_Runner], cpus: Sequence[int]) -> Iterator[dict[str, Worker]]:
+    """A worker for each contestant still in the run; all are ended on the way out."""
+    workers: dict[str, Worker] = {}
+    try:
+        for runner in runners:
+            if runner.failure is None:
+                # the stream brings its own threads, so BLAS gets one
+                threads = 1 if runner.name == STREAM else len(cpus)
+                workers[runner.name] = Worker(cpus, threads)
+        yield workers
+    finally:
+        for worker in workers.values():
+            worker.close()
+
+
+def _prepare(
+    runner: _Runner, workers: dict[str, Worker], task: Task, cpus: list[int], outputs: Path
+) -> None:
+    if runner.failure is not None:
+        return
+    request = {
+        "op": "prepare",
+        "contestant": runner.name,
+        "task": task.to_json(),
+        "cpus": cpus,
+        "outputs": str(outputs),
+    }
+    try:
+        reply = workers[runner.name].ask(request, PREPARE_LIMIT_S)
+    except ContestantError as error:
+        runner.failure = str(error)
+    else:
+        runner.warm_s, runner.byte_count = reply["warm_s"], reply["byte_count"]
+        runner.note = reply["note"]
+        runner.outputs = outputs
+
+
+def _require(ours: _Runner, program: Program) -> None:
+    """Without our own times there is nothing to compare with."""
+    if ours.failure is not None:
+        raise KernelError(f"our kernel for {program.name} cannot be timed: {ours.failure}")
+
+
+def _calls(runners: Sequence[_Runner]) -> int:
+    """Calls per turn: the same for all, so that a round gives each the same statistics."""
+    slowest = max(r.warm_s for r in runners)
+    low, high = CALLS
+    return min(high, max(low, round(TURN_S / slowest) if slowest else high))
+
+
+def _turn(runner: _Runner, workers: dict[str, Worker], calls: int) -> None:
+    if runner.failure is not None:
+        return
+    limit = 30.0 + 20.0 * calls * runner.warm_s
+    try:
+        reply = workers[runner.name].ask({"op": "run", "calls": calls}, limit)
+    except ContestantError as error:
+        runner.failure = str(error)
+    else:
+        runner.rounds.append(tuple(reply["times"]))
+        runner.cpu.extend(reply["cpu"])
+
+
+def _result(
+    program: Program, task: Task, runners: Sequence[_Runner], stream: _Runner, load: float
+) -> BenchResult:
+    byte_count = border_bytes(program, dict(task.sizes), task.dtype)
+    rate = stream_rate(stream.rounds, stream.byte_count)
+    ours = runners[0]
+    results = tuple(
+        summarize(
+            Measured(r.name, tuple(r.rounds), _difference(r.outputs, ours.outputs), r.failure),
+            tuple(ours.rounds),
+            byte_count,
+            rate,
+        )
+        for r in runners
+    )
+    different = [r for r in results if r.difference is not None and r.difference > DIFFERENT]
+    return BenchResult(
+        program=program.name,
+        sizes=task.sizes,
+        dtype=task.dtype,
+        threads=task.threads,
+        byte_count=byte_count,
+        stream_gbps=None if rate is None else rate / 1e9,
+        contestants=results,
+        warnings=(
+            *_busy(load, stream, task.threads),
+            *(f"{r.name}: {r.note}" for r in runners if r.note),
+            *(f"{r.name} did not finish: {r.failure}" for r in results if r.failure),
+            *(f"the outputs of {r.name} differ from ours by {r.difference:.1e}" for r in different),
+        ),
+    )
+
+
+def _busy(load: float, stream: _Runner, threads: int) -> Iterator[str]:
+    """Signs that the machine did other work meanwhile."""
+    if load > BUSY_LOAD:
+        yield f"the machine was busy before the run: load {load:.1f} per CPU; times may be high"
+    walls = [t for r in stream.rounds for t in r]
+    shares = [c / (w * threads) for c, w in zip(stream.cpu, walls, strict=True)]
+    if shares and (share := median(shares)) < BUSY_SHARE:
+        yield (
+            f"the machine was busy during the run: {threads} reading threads got {share:.0%} of "
+            "their CPUs; times may be high"
+        )
+
+
+def _difference(path: Path | None, ours: Path | None) -> float | None:
+    """Norm of the difference over the norm of ours, where both are finite; None without any."""
+    if path is None or ours is None:
+        return None
+    with np.load(path) as a, np.load(ours) as b:
+        pairs = [(_wide(a[key]), _wide(b[key])) for key in a.files if key in b.files]
+    if any(x.shape != y.shape for x, y in pairs):
+        return float("inf")
+    masks = [np.isfinite(x) & np.isfinite(y) for x, y in pairs]
+    if not any(m.any() for m in masks):
+        return None
+    off = sum(float(np.sum((x[m] - y[m]) ** 2)) for (x, y), m in zip(pairs, masks, strict=True))
+    norm = sum(float(np.sum(y[m] ** 2)) for (_, y), m in zip(pairs, masks, strict=True))
+    return float(np.sqrt(off / norm)) if norm else float(off > 0)
+
+
+def _wide(array: NDArray[np.generic]) -> NDArray[np.float64]:
+    return array.astype(np.float64)

@@ -1,0 +1,105 @@
+"""`prism optimize PROGRAM --sizes ...`: search and tune in one go, cached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import RenderableType
+
+from prism.cache import write_atomically
+from prism.cli.answer import Answer, Status
+from prism.cli.inputs import check_memory, check_output
+from prism.cli.params import budget_option, search_options, sizes_option, tune_options
+from prism.cli.run import Run, answering
+from prism.cli.search import make_options
+from prism.cli.tune import tuning_status
+from prism.driver import optimize
+from prism.frontend import load_program
+from prism.optimized import KERNEL_FILE, Optimized
+
+
+@click.command("optimize")
+@click.argument("program")
+@sizes_option
+@tune_options
+@search_options
+@budget_option(60.0)
+@click.option("--cache/--no-cache", default=True, help="Use and fill the cache (the default).")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="KERNEL.py",
+    help="Write the kernel's source here as well.",
+)
+@click.option(
+    "--save",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Save the kernel for Optimized.load and `prism bench --kernel`.",
+)
+@answering("optimize")
+def command(
+    run: Run,
+    program: str,
+    sizes: dict[str, int],
+    output: Path | None,
+    save: Path | None,
+    **options: Any,  # noqa: ANN401 - the tuning's and the search's own
+) -> Answer:
+    """Search PROGRAM, tune it at the given sizes, and say which kernel won.
+
+    The budget is for tuning. Exit status 1: no kernel passed, the program itself is the answer.
+    """
+    _, traced = load_program(program)
+    check_memory(traced, sizes)
+    check_output(output)
+    check_output(None if save is None else save / KERNEL_FILE)
+    tuning = {name: options.pop(name) for name in ("target", "dtype", "budget", "cache")}
+    chosen = make_options(**options)
+    with run.progress() as progress:
+        made = optimize(
+            traced,
+            sizes=sizes,
+            seed=run.seed,
+            search_options=chosen,
+            progress=progress,
+            **tuning,
+        )
+    if output is not None:
+        write_atomically(output, made.source)
+    if save is not None:
+        made.save(save)
+    return Answer(optimized_json(made), optimized_view(made), optimized_status(made))
+
+
+def optimized_json(made: Optimized) -> dict[str, Any]:
+    """An optimized program as JSON-able data."""
+    tuned = made.facts.get("tune", {})
+    best = tuned.get("best")
+    if best is not None:
+        best = {**best, "kernel": None if made.path is None else str(made.path)}
+    return {
+        "program": made.program.name,
+        "sizes": dict(made.sizes),
+        "dtype": made.dtype,
+        "target": made.target,
+        "is_fallback": made.is_fallback,
+        **tuned,
+        "best": best,
+        "search": made.facts.get("search", {}),
+    }
+
+
+def optimized_view(made: Optimized) -> tuple[RenderableType, ...]:
+    """The report of an optimized program."""
+    return (made.report().rstrip(),)
+
+
+def optimized_status(made: Optimized) -> Status:
+    """Negative when no kernel beat the program itself to being right."""
+    tuned = made.facts.get("tune")
+    status = Status.NO if tuned is None else tuning_status(tuned)
+    return Status.NO if made.is_fallback and status is Status.YES else status

@@ -1,0 +1,100 @@
+"""`prism search`: what it reports, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_checks import assert_refused
+
+from prism.cli.answer import Status
+
+
+def test_search_reports_graphs_and_counters(prism_json):
+    data = prism_json("search", "matmul", "--grid-dims", "1", "--seed", "3")
+    assert (data["schema"], data["program"], data["seed"]) == ("prism.cli.search/1", "matmul", 3)
+    assert data["complete"] is True
+    assert 0 < data["search_s"] <= data["elapsed_s"]
+    for counts in data["counters"]["pruners"].values():
+        assert set(counts) >= {"seen", "dropped", "seconds"}
+        assert 0 <= counts["dropped"] <= counts["seen"]
+    assert set(data["counters"]["encodings"]["boolean"]) == {"models", "assignments", "seconds"}
+    counters = data["counters"]
+    judged = counters["proved"] + counters["not_proved"] + counters["gave_up"]
+    assert counters["verified"] == judged
+    found = [g for g in data["graphs"] if not g["is_fallback"]]
+    assert len(found) == counters["proved"] > 0
+    assert len({g["id"] for g in data["graphs"]}) == len(data["graphs"])
+
+
+def test_search_describes_each_kernel(prism_json):
+    data = prism_json("search", "matmul", "--grid-dims", "1")
+    looped = next(g for g in data["graphs"] if g["kernels"][0]["loops"])
+    (kernel,) = looped["kernels"]
+    ops = [(node["op"], node["stage"]) for node in kernel["operators"]]
+    assert ("matmul", "body") in ops
+    assert any(op.startswith("accumulate") and stage == "after" for op, stage in ops)
+    assert set(kernel["imap"]) == set(kernel["fmap"]) == {"x", "w"}
+    assert set(kernel["omap"]) == {"out0"}
+    assert all(set(maps) == {"x"} for maps in kernel["imap"].values())
+    assert all(set(maps) == {"i"} for maps in kernel["fmap"].values())
+    assert {d for maps in kernel["omap"].values() for d in maps.values()} <= {"n", "h", None}
+
+
+def test_search_prints_program_funnel_and_graphs(prism):
+    text = prism("search", "matmul", "--grid-dims", "1").stdout
+    for part in (
+        "program matmul",
+        "pruner",
+        "dropped",
+        "boolean",
+        "proved",
+        "complete",
+        "m[w,h,x]",
+    ):
+        assert part in text
+
+
+def test_what_user_code_prints_stays_off_standard_output(prism, prism_json, user_file):
+    prism_json("search", f"{user_file}:doubled", "--grid-dims", "1", "--max-ops", "6")
+    result = prism("list", "targets", "--json")
+    assert json.loads(result.stdout)
+
+
+def test_a_search_that_finds_nothing_is_a_negative_answer(prism, prism_json):
+    data = prism_json("search", "matmul", "--max-ops", "1", status=Status.NO)
+    assert [g["is_fallback"] for g in data["graphs"]] == [True]
+    assert "no graph besides" in prism("search", "matmul", "--max-ops", "1").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--encoding", "bolean"], ["'bolean'", "boolean"]),
+        (["--encoding", "nowhere.py:E"], ["nowhere.py"]),
+        (["--axioms", "nowhere.egg"], ["nowhere.egg"]),
+        (["--axioms", "euclid"], ["'euclid'", "prism"]),
+        (["--without", "expresion"], ["'expresion'", "expression"]),
+        (["--without", ""], ["--without"]),
+        (["--mode", "tune"], ["--mode", "'tune'", "count"]),
+        (["--generator", "forward"], ["--generator", "'forward'", "cone"]),
+        (["--max-ops", "0"], ["--max-ops", "0"]),
+        (["--max-kernels", "2"], ["max_kernels", "2"]),
+        (["--grid-dims", "4"], ["--grid-dims", "4"]),
+        (["--budget", "0"], ["--budget", "0"]),
+        (["--budget", "soon"], ["--budget", "'soon'"]),
+        (["--concrete", "imap"], ["No such option", "--concrete"]),
+    ],
+)
+def test_a_bad_search_option_is_one_message(prism, options, parts):
+    assert_refused(prism("search", "matmul", *options, "--json"), *parts)
+
+
+@pytest.mark.parametrize("place", ["{folder}", "{folder}/file/below.json", "/proc/prism/out.json"])
+def test_an_output_that_cannot_be_written_is_refused_before_the_search(
+    prism, monkeypatch, tmp_path, place
+):
+    monkeypatch.setattr("prism.cli.search.search", lambda *_: pytest.fail("the search ran"))
+    (tmp_path / "file").write_text("")
+    path = place.format(folder=tmp_path)
+    assert_refused(prism("search", "matmul", "-o", path), "cannot write", path)

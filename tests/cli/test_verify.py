@@ -1,0 +1,83 @@
+"""`prism verify` and `prism axioms`."""
+
+from __future__ import annotations
+
+import pytest
+from cli_checks import assert_refused
+
+from prism.cli.answer import Status
+
+
+def test_an_equal_program_is_proved(prism, prism_json, pairs):
+    data = prism_json("verify", f"{pairs}:reference", f"{pairs}:swapped")
+    assert data["verdict"] == "proved"
+    assert data["axioms_used"]
+    assert data["counterexample"] is None
+    assert "proved" in prism("verify", f"{pairs}:reference", f"{pairs}:swapped").stdout
+
+
+def test_an_unequal_program_is_not_proved_and_has_a_counterexample(prism_json, pairs):
+    data = prism_json("verify", f"{pairs}:reference", f"{pairs}:wrong", status=Status.NO)
+    assert data["verdict"] == "not proved"
+    assert data["counterexample"] is not None
+
+
+def test_axioms_list_counts_rules_by_direction(prism, prism_json):
+    data = prism_json("axioms", "list")
+    assert data["schema"] == "prism.cli.axioms/1"
+    assert all(set(a) >= {"name", "source", "rules"} for a in data["axioms"])
+    assert data["rules"] == sum(a["rules"] for a in data["axioms"])
+    assert data["rules"] <= data["directed_rules"] <= 2 * data["rules"]
+    assert all(a["name"] in prism("axioms", "list").stdout for a in data["axioms"])
+
+
+def test_an_axiom_file_is_added_to_the_set_and_a_name_replaces_it(prism_json, tmp_path):
+    mine = tmp_path / "mine.egg"
+    mine.write_text(
+        "; Twice a negation is nothing.\n"
+        '(rewrite (Neg (Neg ?x)) ?x :ruleset algebra :name "neg-neg-mine")\n'.replace("?", "")
+    )
+    before = prism_json("axioms", "list")["rules"]
+    assert prism_json("axioms", "list", "--axioms", mine)["rules"] == before + 1
+    assert prism_json("axioms", "list", "--axioms", "none", "--axioms", mine)["rules"] == 1
+    assert prism_json("axioms", "list", "--axioms", "prism")["rules"] == before
+
+
+def test_an_axiom_file_that_runs_commands_is_refused(prism, tmp_path):
+    bad = tmp_path / "bad.egg"
+    bad.write_text('(include "/etc/passwd")\n')
+    assert_refused(prism("axioms", "list", "--axioms", bad, "--json"), "bad.egg")
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [(["verify", "matmul"], ["CAND"]), (["axioms", "chek"], ["'chek'"]), (["axioms"], ["axioms"])],
+)
+def test_verify_and_axioms_need_their_arguments(prism, args, parts):
+    assert_refused(prism(*args), *parts)
+
+
+def test_a_saved_graph_is_a_candidate(prism, prism_json, artifact, tmp_path, pairs):
+    graph = prism_json("show", artifact)["graphs"][0]
+    name = f"{artifact}:{graph['id']}"
+    assert prism_json("verify", "matmul", name)["verdict"] == "proved"
+    assert prism_json("verify", f"{pairs}:wrong", name, status=Status.NO)["verdict"] == "not proved"
+    file = tmp_path / "one.sgraph"
+    file.write_text(prism("show", artifact, "--graph", graph["id"]).stdout)
+    assert prism_json("verify", "matmul", file)["verdict"] == "proved"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "parts"),
+    [
+        ("nowhere.sgraph", ["nowhere.sgraph"]),
+        ("nowhere.json:g", ["nowhere.json"]),
+        ("{artifact}:nope", ["'nope'"]),
+        ("{bad}", ["line 1"]),
+    ],
+)
+def test_a_bad_candidate_is_one_message(prism, artifact, tmp_path, candidate, parts):
+    bad = tmp_path / "bad.sgraph"
+    bad.write_text("graph of mine\n")
+    spec = candidate.format(artifact=artifact, bad=bad)
+    assert_refused(prism("verify", "matmul", spec, "--json"), *parts)

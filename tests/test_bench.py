@@ -1,0 +1,252 @@
+"""The benchmark: what its statistics mean, and that workers are clean, equal and expendable."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+
+from prism.bench import BenchOptions, Task, contestant, run_bench
+from prism.bench.process import ContestantError, Worker, worker_environment
+from prism.bench.results import Measured, paired_ratio, stream_rate, summarize
+from prism.bench.runner import _shares
+from prism.bench.stream import CacheFlusher, StreamMeter, allowed_cpus, last_level_cache_bytes
+from prism.bench.task import border_bytes, make_inputs
+from prism.bench.worker import serve
+from prism.errors import KernelError, PluginError, UsageError
+from prism.ir import Apply, Argument, DimInfo, Input, Output, Program
+
+MATMUL = Program(
+    name="matmul",
+    dims=(DimInfo("n", "n"), DimInfo("d", "d"), DimInfo("h", "h")),
+    arguments=(Argument("x", ("n", "d")), Argument("w", ("d", "h"))),
+    nodes=(Input("x", "x", ("n", "d")), Input("w", "w", ("d", "h")), Apply("matmul", (0, 1), "d")),
+    outputs=(Output(2, ("n", "h")),),
+)
+
+RIVALS = """
+import os, time
+import numpy as np
+from prism.bench import Prepared
+
+def prepared(work):
+    return Prepared(work, lambda out: (np.asarray(out),))
+
+class Fast:
+    def prepare(self, task):
+        print("chatter on standard output")
+        return prepared(lambda: time.sleep(0.002) or [1.0, 2.0])
+
+class Slow:
+    def prepare(self, task):
+        return prepared(lambda: time.sleep(0.02) or [1.0, 2.0])
+
+class Wrong:
+    def prepare(self, task):
+        return Prepared(lambda: [1.0, 3.0], lambda out: (np.asarray(out),), note="half asleep")
+
+class Raises:
+    def prepare(self, task):
+        raise ValueError("no such library")
+
+class Dies:
+    def prepare(self, task):
+        os._exit(3)
+
+class Hangs:
+    def prepare(self, task):
+        time.sleep(600)
+
+class Environment:
+    def prepare(self, task):
+        import json, sys
+        cpus = sorted(os.sched_getaffinity(0))
+        raise ValueError(json.dumps([os.environ.get("OPENBLAS_NUM_THREADS"), cpus]))
+"""
+
+
+@pytest.fixture
+def task():
+    sizes = (("n", 2), ("d", 8), ("h", 4))
+    return Task("unused", sizes, "float32", seed=3, threads=1, kernel="unused")
+
+
+@pytest.fixture
+def rival(tmp_path):
+    path = tmp_path / "rivals.py"
+    path.write_text(RIVALS)
+    return lambda name: f"{path}:{name}"
+
+
+def prepare_request(name, task, folder):
+    return {
+        "op": "prepare",
+        "contestant": name,
+        "task": task.to_json(),
+        "cpus": list(allowed_cpus()[:1]),
+        "outputs": str(folder / "out.npz"),
+    }
+
+
+def test_ratio_is_paired_by_round_so_a_slow_round_cancels():
+    ours = ((1.0, 1.0, 9.0), (10.0, 10.0), (1.0,))
+    theirs = ((2.0, 2.0), (20.0, 20.0), (2.0, 2.0, 2.0))
+    assert paired_ratio(theirs, ours) == 2.0
+
+
+def test_rounds_a_rival_did_not_reach_are_left_out_of_its_ratio():
+    assert paired_ratio(((3.0,),), ((1.0,), (1.0,))) == 3.0
+    assert paired_ratio((), ((1.0,),)) is None
+
+
+def test_bandwidth_fraction_is_bytes_per_median_second_over_the_stream():
+    row = summarize(Measured("a", ((1.0, 2.0, 30.0),)), ((1.0,),), byte_count=10, bytes_per_s=20.0)
+    assert (row.median_s, row.min_s, row.bandwidth_fraction) == (2.0, 1.0, 0.25)
+    assert stream_rate(((2.0, 4.0, 8.0),), 8) == 2.0
+
+
+def test_a_failed_contestant_has_no_numbers_and_a_reason():
+    row = summarize(Measured("a", (), failure="died"), ((1.0,),), byte_count=10, bytes_per_s=20.0)
+    assert (row.median_s, row.min_s, row.ratio, row.failure) == (None, None, None, "died")
+
+
+def test_rounds_are_spread_evenly_over_the_starts():
+    assert [list(r) for r in _shares(5, 2)] == [[0, 1], [2, 3, 4]]
+    assert [list(r) for r in _shares(2, 3)] == [[0], [1]]
+
+
+def test_border_bytes_count_each_argument_and_output_once():
+    assert border_bytes(MATMUL, {"n": 2, "d": 8, "h": 4}, "float32") == 4 * (16 + 32 + 8)
+
+
+def test_inputs_depend_on_the_seed_alone(task):
+    first, again = make_inputs(MATMUL, task), make_inputs(MATMUL, task)
+    assert [a.shape for a in first] == [(2, 8), (8, 4)]
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert all(a.dtype == np.float32 for a in first)
+
+
+def test_a_task_survives_the_pipe(task):
+    assert Task.from_json(json.loads(json.dumps(task.to_json()))) == task
+
+
+def test_worker_environment_steers_no_library_and_gives_equal_threads():
+    base = {"OPENBLAS_CORETYPE": "Prescott", "OPENBLAS_L2_SIZE": "1", "MKL_CBWR": "X", "HOME": "/h"}
+    env = worker_environment({**base, "NUMBA_NUM_THREADS": "64"}, 2)
+    assert not set(base) - {"HOME"} & set(env)
+    assert env["HOME"] == "/h"
+    assert {env[f"{lib}_NUM_THREADS"] for lib in ("OMP", "OPENBLAS", "MKL", "NUMBA")} == {"2"}
+
+
+@pytest.mark.parametrize(("text", "size"), [("32768K\n", 32 << 20), ("1M", 1 << 20), ("512", 512)])
+def test_cache_size_is_read_as_the_system_prints_it(tmp_path, text, size):
+    (tmp_path / "index0").mkdir()
+    (tmp_path / "index0" / "size").write_text("32K")
+    (tmp_path / "index3").mkdir()
+    (tmp_path / "index3" / "size").write_text(text)
+    assert last_level_cache_bytes(tmp_path) == max(size, 32 << 10)
+
+
+def test_an_unknown_cache_is_flushed_generously(tmp_path):
+    assert last_level_cache_bytes(tmp_path) == 64 << 20
+
+
+def test_every_thread_flushes_on_its_own_cpu():
+    cpus = allowed_cpus()
+    flusher, seen = CacheFlusher(cpus, cache_bytes=1 << 16), {}
+    flusher._threads.run(lambda i: seen.update({i: os.sched_getaffinity(0)}))
+    assert seen == {i: {cpu} for i, cpu in enumerate(cpus)}
+    flusher.flush()
+
+
+def test_the_stream_reads_more_than_the_cache_holds():
+    meter = StreamMeter(allowed_cpus()[:1], cache_bytes=1 << 16)
+    meter.read()
+    assert meter.byte_count >= 64 << 20
+
+
+def test_an_unknown_contestant_lists_the_known_ones():
+    with pytest.raises(UsageError, match=r"no contestant named 'torhc'; known: .*numpy"):
+        contestant("torhc")
+    with pytest.raises(PluginError, match="there is no file"):
+        contestant("/nowhere.py:A")
+
+
+@pytest.mark.parametrize("against", [["numpy", "numpy"], ["prism"], ["stream"]])
+def test_rivals_are_rivals_and_stand_once(task, against):
+    with pytest.raises(UsageError, match="each rival once"):
+        run_bench(MATMUL, task, against, BenchOptions())
+
+
+def test_more_threads_than_cpus_are_refused(task):
+    many = Task(**{**task.to_json(), "sizes": task.sizes, "threads": 10_000})
+    with pytest.raises(UsageError, match="10000 threads"):
+        run_bench(MATMUL, many, ["numpy"], BenchOptions())
+
+
+def test_a_failing_request_is_a_reply_not_the_end(task, tmp_path, rival):
+    requests = [prepare_request(rival("Raises"), task, tmp_path)] * 2
+    replies = io.StringIO()
+    serve(io.StringIO("".join(json.dumps(r) + "\n" for r in requests)), replies)
+    assert [json.loads(r) for r in replies.getvalue().splitlines()] == [
+        {"error": "ValueError: no such library"}
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("Dies", "ended with status 3"), ("Hangs", "no answer in 1 s")]
+)
+def test_a_worker_that_dies_or_hangs_costs_itself_alone(task, tmp_path, rival, name, reason):
+    worker = Worker(allowed_cpus()[:1], threads=1)
+    try:
+        with pytest.raises(ContestantError, match=reason):
+            worker.ask(prepare_request(rival(name), task, tmp_path), 1.0)
+    finally:
+        worker.close()
+
+
+def test_a_worker_is_pinned_and_has_its_threads(task, tmp_path, rival, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "17")
+    worker = Worker(allowed_cpus()[:1], threads=1)
+    try:
+        with pytest.raises(ContestantError) as caught:
+            worker.ask(prepare_request(rival("Environment"), task, tmp_path), 30.0)
+    finally:
+        worker.close()
+    threads, cpus = json.loads(str(caught.value).partition(": ")[2])
+    assert (threads, cpus) == ("1", list(allowed_cpus()[:1]))
+
+
+def test_contestants_take_turns_and_are_compared(task, rival):
+    seen = []
+    options = BenchOptions(rounds=3, calls=2, ours=rival("Fast"))
+    result = run_bench(
+        MATMUL,
+        task,
+        [rival("Slow"), rival("Wrong"), rival("Raises")],
+        options,
+        lambda done, total, what: seen.append((done, total, what.rpartition(":")[2])),
+    )
+    ours, slow, wrong, raises = result.contestants
+    assert result.ours is ours
+    assert 2.0 < slow.ratio < 50.0  # ten, but for what else the machine does
+    assert [len(r) for r in slow.rounds] == [2, 2, 2]
+    assert (slow.difference, ours.ratio) == (0.0, 1.0)
+    assert wrong.difference == pytest.approx(1 / np.sqrt(5))
+    assert raises.failure == "ValueError: no such library"
+    assert any("Wrong differ from ours" in w for w in result.warnings)
+    assert any("Wrong: half asleep" in w for w in result.warnings)
+    assert any("Raises did not finish" in w for w in result.warnings)
+    assert result.stream_gbps > 0
+    turns = [what for done, _, what in seen if not what.startswith("start")][-5:]
+    assert turns == ["Fast", "Slow", "Wrong", "Raises", "stream"]
+    assert json.loads(json.dumps(result.to_json()))["sizes"] == {"n": 2, "d": 8, "h": 4}
+
+
+def test_our_own_failure_ends_the_run(task, rival):
+    options = BenchOptions(rounds=1, calls=1, ours=rival("Raises"))
+    with pytest.raises(KernelError, match="matmul cannot be timed: ValueError: no such library"):
+        run_bench(MATMUL, task, [], options)

@@ -159,7 +159,7 @@ def test_optimize_gives_a_callable_that_is_right(searched):
 
 
 def test_optimize_traces_a_function(searched):
-    def product(x: "n d", w: "d h"):  # noqa: F722
+    def product(x: "n d", w: "d h"):
         return x @ w
 
     with pytest.raises(SizeError, match="no dimension 'k'"):

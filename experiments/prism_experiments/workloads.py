@@ -5,7 +5,6 @@ On NumPy arrays they compute at once; that is the NumPy baseline they are measur
 
 # Annotations are dims here, not types.
 # mypy: disable-error-code="name-defined,valid-type"
-# ruff: noqa: F722, F821, UP037
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Dims as annotations: as strings, postponed, mixed with defaults and keywords."""
 # Annotations are dims here, not types.
-# ruff: noqa: F722, F821, UP037
 
 from __future__ import annotations
 

@@ -149,5 +149,5 @@ class UnstartableTarget(FakeTarget):
 
     def __init__(self):
         super().__init__()
-        if "prism.tune.worker" in sys.modules and not hasattr(sys.modules["__main__"], "__file__"):
+        if any("prism.tune.worker import main" in argument for argument in sys.orig_argv):
             raise RuntimeError("no licence on this machine")

@@ -40,7 +40,7 @@ def test_a_looped_matmul_is_tuned_at_ragged_sizes():
     assert "def block" in result.best.source
 
 
-def rms_linear(x: "n d", g: "d", w: "d h"):  # noqa: F722, F821, UP037 - dims
+def rms_linear(x: "n d", g: "d", w: "d h"):
     scale = prism.sqrt((x * x).mean(axis=-1, keepdims=True) + 1e-6)
     return ((x * g) / scale) @ w
 
@@ -62,7 +62,7 @@ def test_a_function_is_optimized_end_to_end_cached_saved_and_loaded(tmp_path, rn
 
 @pytest.mark.slow
 def test_exponentials_of_large_numbers_do_not_overflow(rng):
-    def softmax_matmul(x: "n d", w: "d h"):  # noqa: F722
+    def softmax_matmul(x: "n d", w: "d h"):
         e = prism.exp(x)
         return (e / e.sum(axis=-1, keepdims=True)) @ w
 

@@ -1,0 +1,3 @@
+"""Kernels: tile programs, their emitters and profilers."""
+
+from __future__ import annotations

@@ -1,0 +1,260 @@
+"""Predicts what a planned kernel costs, to order candidates before any is compiled.
+
+Per nest the model takes the larger of memory and arithmetic time plus a third of the smaller, and
+adds up. What it gets right is the order of candidates that differ much: how long the contiguous
+pieces are in which a stream is read, whether every thread has work, whether a big buffer is written
+and read again, and what every block computes anew. Within 10-20 % it is noise, as is the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prism.errors import KernelError
+from prism.protocols import Device
+from prism_kernels.cpu.contraction import Contraction, Form
+from prism_kernels.cpu.nests import Nest
+from prism_kernels.cpu.places import Plan
+from prism_kernels.cpu.registers import (
+    FEW_ROWS,
+    FEW_ROWS_K_BLOCK,
+    LONG_STREAM_BYTES,
+    Registers,
+    axpy_blocks,
+    stream_bytes,
+)
+from prism_kernels.tile import (
+    Axis,
+    Contract,
+    Load,
+    Map,
+    Stage,
+    Store,
+    TileProgram,
+    ValueId,
+    operands,
+)
+
+WORKSPACE_LIMIT_BYTES = 1 << 30
+"""For all threads together."""
+
+_LARGEST_OFFSET = 1 << 62
+
+LAUNCH_S = 10e-6
+BLOCK_S = 0.3e-6
+NEST_S = 0.1e-6
+RESTART_BYTES = 600
+"""What the prefetchers lose each time a stream continues somewhere else."""
+BANDWIDTH_GBPS = {"L1": 150.0, "L2": 110.0, "L3": 25.0}
+"""Of one thread."""
+FMA_PER_S = {Form.AXPY: 7e9, Form.DOT: 3.4e9, Form.LOOPS: 1.5e9}
+"""Vector multiply-adds of one thread."""
+VECTOR_OPS_PER_S = 3.5e9
+
+OP_WEIGHTS = {
+    "div": 4, "reciprocal": 4, "sqrt": 5, "rsqrt": 8, "exp": 16, "log": 24, "sigmoid": 22,
+    "silu": 22, "tanh": 36, "gelu_tanh": 26, "gelu_erf": 40, "maximum": 2, "minimum": 2, "relu": 2,
+}  # fmt: skip
+"""Vector operations of an elementwise operator; 1 for the others."""
+
+
+def check_resources(plan: Plan, element_bytes: int, threads: int) -> None:
+    """Refuse what does not fit.
+
+    Raises:
+        KernelError: the workspace is too large, or an offset does not fit 64 bits.
+    """
+    size = plan.workspace_elements * element_bytes * threads
+    if size > WORKSPACE_LIMIT_BYTES:
+        raise KernelError(
+            f"its intermediate tiles need {size >> 20} MB on {threads} threads, more than "
+            f"{WORKSPACE_LIMIT_BYTES >> 20} MB; use more blocks or loop iterations"
+        )
+    total = math.prod(plan.program.sizes.values())
+    if total * element_bytes > _LARGEST_OFFSET:
+        raise KernelError("its sizes overflow 64-bit offsets")
+
+
+def schedules(plan: Plan, registers: Registers) -> dict[str, tuple[int, ...]]:
+    """The options that change this plan's code: name -> choices, default first (0: automatic)."""
+    out: dict[str, tuple[int, ...]] = {}
+    for c in plan.contractions.values():
+        if stream_bytes(plan.program, c, registers) <= LONG_STREAM_BYTES:
+            continue
+        if c.form is Form.AXPY and axpy_blocks(plan.program, c, registers).k_block in range(1, 17):
+            out["KB"] = (8, 16)
+        elif c.form is Form.DOT:
+            out["U"] = (0, 1)
+    return dict(sorted(out.items()))
+
+
+def estimate(plan: Plan, registers: Registers, device: Device) -> float:
+    """Predicted seconds of one run from cold caches."""
+    return _Model(plan, registers, device).seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """Time a nest spends on memory and on arithmetic, per block."""
+
+    memory_s: float
+    compute_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Both overlap, but never perfectly."""
+        return max(self.memory_s, self.compute_s) + 0.35 * min(self.memory_s, self.compute_s)
+
+
+class _Model:
+    def __init__(self, plan: Plan, registers: Registers, device: Device) -> None:
+        self.plan = plan
+        self.program = plan.program
+        self.registers = registers
+        self.device = device
+        self.bytes = registers.element_bytes
+        self.blocks = math.prod(g.count for g in self.program.grid)
+        self.threads = min(device.threads, self.blocks)
+        self.seen: set[str] = set()
+
+    def seconds(self) -> float:
+        waves = -(-self.blocks // self.device.threads)
+        block = sum(self._nest(nest) for nest in self.plan.nests.nests)
+        return LAUNCH_S + waves * (block + BLOCK_S)
+
+    def _nest(self, nest: Nest) -> float:
+        trips = self.program.loop.count if nest.stage is Stage.BODY and self.program.loop else 1
+        first = nest.nodes[0]
+        if isinstance(self.program.nodes[first], Contract):
+            traffic = self._contraction(self.plan.contractions[first], trips)
+        else:
+            traffic = self._elementwise(nest, trips)
+        return traffic.seconds + trips * NEST_S
+
+    def _elementwise(self, nest: Nest, trips: int) -> _Traffic:
+        elements = math.prod(self.program.chunk(a) for a in nest.space) * trips
+        touched = {j for i in nest.nodes for j in (i, *operands(self.program.nodes[i]))}
+        in_memory = [v for v in sorted(touched) if self._is_in_memory(v)]
+        memory = sum(self._access(v, trips) for v in in_memory)
+        weight = sum(self._weight(i) for i in nest.nodes)
+        is_contiguous = any(
+            self._strides(v)[a.dim] == 1 and self.program.chunk(a) > 1
+            for v in in_memory
+            for a in self.program.axes[v]
+        )
+        lanes = self.registers.lanes if is_contiguous else 1
+        return _Traffic(memory, weight * elements / lanes / VECTOR_OPS_PER_S)
+
+    def _is_in_memory(self, v: ValueId) -> bool:
+        return v in self.plan.places or isinstance(self.program.nodes[v], Store)
+
+    def _weight(self, i: ValueId) -> int:
+        node = self.program.nodes[i]
+        return OP_WEIGHTS.get(node.op, 1) if isinstance(node, Map) else 1
+
+    def _contraction(self, c: Contraction, trips: int) -> _Traffic:
+        rows, columns, batch, depth = (
+            math.prod(self.program.chunk(a) for a in axes)
+            for axes in (c.rows, c.columns, c.batch, (c.depth,))
+        )
+        lanes = self.registers.lanes
+        products = rows * batch * trips
+        memory = self._access(c.row, trips)
+        match c.form:
+            case Form.AXPY:
+                products *= depth * -(-columns // lanes)
+                memory += self._axpy_memory(c, rows, columns, depth, trips * batch)
+            case Form.DOT:
+                # a few more at the end, to add up the lanes
+                products *= columns * (-(-depth // lanes) + 2)
+                memory += self._access(c.stream, trips)
+            case Form.LOOPS:
+                products *= columns * -(-depth // lanes)
+                memory += self._access(c.stream, trips)
+        return _Traffic(memory, products / FMA_PER_S[c.form])
+
+    def _axpy_memory(
+        self, c: Contraction, rows: int, columns: int, depth: int, trips: int
+    ) -> float:
+        """Seconds for the stream, read once per block of rows, and the accumulator."""
+        blocks = axpy_blocks(self.program, c, self.registers)
+        piece = self._piece(c.stream, self.program.axes[c.stream])
+        width = blocks.vectors * self.registers.lanes
+        if not blocks.k_block and width < columns:
+            piece = min(piece, width * self.bytes)
+        seconds = self._access(c.stream, trips, piece=piece)
+        if blocks.k_block:
+            k_blocks = -(-depth // blocks.k_block)
+            seconds += self._move(rows * columns * self.bytes, 2 * k_blocks * trips)
+            far = self._strides(c.stream)[c.depth.dim] * self.bytes % 4096 == 0
+            if far and rows <= FEW_ROWS:  # more than 8 such rows fall out of one L1 set
+                seconds *= 1 + max(0, blocks.k_block - FEW_ROWS_K_BLOCK) / 32
+        size = _elements(self.program, self.program.axes[c.stream]) * self.bytes
+        return seconds + self._move(size, trips * (-(-rows // blocks.rows) - 1))
+
+    # -- memory
+
+    def _access(self, v: ValueId, trips: int, *, piece: int = 0) -> float:
+        """Seconds to read or write value v once in each of `trips` iterations.
+
+        The first touch of an array comes from memory, in contiguous pieces of `piece` bytes.
+        """
+        node, axes = self.program.nodes[v], self.program.axes[v]
+        size = _elements(self.program, axes) * self.bytes
+        is_argument = isinstance(node, Store) or self.plan.places[v].is_argument
+        name = node.source if isinstance(node, Load) else f"v{v}"
+        if not is_argument or name in self.seen:
+            return self._move(size, trips)
+        self.seen.add(name)
+        whole = math.prod(self.program.sizes[a.dim] for a in axes) * self.bytes
+        cold = size * (trips if any(a.looped for a in axes) else 1)
+        if whole <= self.device.l3_bytes:  # one of the blocks that read it brings it in
+            cold //= self._sharing(axes)
+        piece = piece or self._piece(v, axes)
+        from_memory = cold / self._stream() * (1 + RESTART_BYTES / piece)
+        return from_memory + (size * trips - cold) / self._bandwidth(size)
+
+    def _move(self, size: int, times: int) -> float:
+        """Seconds to read or write `size` bytes several times from the cache that holds them."""
+        return size * times / self._bandwidth(size)
+
+    def _bandwidth(self, size: int) -> float:
+        """Bytes per second that one thread moves from the cache that holds `size` bytes."""
+        if size <= self.device.l1_bytes // 2:
+            return BANDWIDTH_GBPS["L1"] * 1e9
+        if size <= self.device.l2_bytes:
+            return BANDWIDTH_GBPS["L2"] * 1e9
+        if size * self.threads <= self.device.l3_bytes:
+            return BANDWIDTH_GBPS["L3"] * 1e9
+        return self._stream()
+
+    def _stream(self) -> float:
+        """Bytes per second that each thread reads from memory when all do; one cannot have all."""
+        return self.device.stream_gbps * 1e9 * min(0.75, 1 / self.threads)
+
+    def _sharing(self, axes: tuple[Axis, ...]) -> int:
+        """How many blocks read the same tile."""
+        split = {a.grid for a in axes}
+        return math.prod(g.count for g in self.program.grid if g.name not in split)
+
+    def _piece(self, v: ValueId, axes: tuple[Axis, ...]) -> int:
+        """Bytes of a tile that are contiguous in memory."""
+        strides = self._strides(v)
+        length = 1
+        for a in sorted(axes, key=lambda a: strides[a.dim]):
+            if strides[a.dim] != length:
+                break
+            length *= self.program.chunk(a)
+        return length * self.bytes
+
+    def _strides(self, v: ValueId) -> Mapping[str, int]:
+        node = self.program.nodes[v]
+        if isinstance(node, Store):
+            return dict(self.program.outputs[node.target].strides)
+        return self.plan.places[v].strides
+
+
+def _elements(program: TileProgram, axes: tuple[Axis, ...]) -> int:
+    return math.prod(program.chunk(a) for a in axes)

@@ -1,0 +1,225 @@
+"""Writes the block function: prologue, accumulators, loop, and the nests of each stage.
+
+The loop's body is written twice when its dimension does not divide: for full tiles, whose extents
+are literals, and once more for the tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from prism.ir import AccumulatorKind, DataDim
+from prism_kernels.cpu.contraction import Form
+from prism_kernels.cpu.emit_contraction import emit_contraction
+from prism_kernels.cpu.emit_nest import emit_nest, identity
+from prism_kernels.cpu.nests import Nest
+from prism_kernels.cpu.places import Pack, input_pointer
+from prism_kernels.cpu.registers import Registers
+from prism_kernels.cpu.writer import Extent, Writer
+from prism_kernels.tile import (
+    Accumulate,
+    Axis,
+    Contract,
+    Load,
+    Map,
+    Reduce,
+    Running,
+    Scalar,
+    Stage,
+    Store,
+    TileNode,
+    ValueId,
+)
+
+
+def emit_block(w: Writer, registers: Registers) -> None:
+    """Write the body of the block function."""
+    _Block(w, registers).emit()
+
+
+class _Block:
+    def __init__(self, w: Writer, registers: Registers) -> None:
+        self.w = w
+        self.registers = registers
+        self.plan = w.plan
+        self.program = w.program
+
+    def emit(self) -> None:
+        self._grid()
+        self._arguments()
+        self._buffers()
+        self._stage(Stage.BEFORE)
+        if self.plan.nests.of_stage(Stage.BODY):
+            self._loop()
+        self._stage(Stage.AFTER)
+
+    # -- prologue
+
+    def _grid(self) -> None:
+        """Which chunk of each dimension is this block's."""
+        w = self.w
+        for g in reversed([g for g in self.program.grid if g.count > 1]):
+            what = f"{g.count} blocks" + (f" along {g.dim}, {g.tile} each" if g.dim else "")
+            w.line(f"{w.block_index(g.name)} = index % {g.count}  # {what}")
+            w.line(f"index = index // {g.count}")
+            if g.dim is not None:
+                name, size = w.name(g.dim), self.program.sizes[g.dim]
+                w.line(f"start_{name} = {w.block_index(g.name)} * {g.tile}")
+                if size % g.tile:
+                    w.line(f"len_{name} = smaller({g.tile}, {size} - start_{name})")
+
+    def _arguments(self) -> None:
+        """Pointers to this block's part of every array."""
+        w = self.w
+        seen: set[str] = set()
+        for i, node in enumerate(self.program.nodes):
+            match node:
+                case Load(source=source):
+                    name = input_pointer(self.program, source)
+                    tensor = self.program.inputs[source]
+                case Store(target=name):
+                    tensor = self.program.outputs[name]
+                case _:
+                    continue
+            if name in seen:
+                continue
+            seen.add(name)
+            at = self._block_start(self.program.axes[i], dict(tensor.strides))
+            base = f"argument(arrays, {tensor.position})"
+            w.line(f"{name} = " + (f"offset({base}, {at})" if at else base))
+
+    def _block_start(self, axes: Sequence[Axis], strides: dict[DataDim, int]) -> str:
+        terms = []
+        for a in axes:
+            grid = self.w.grid_dim(a)
+            if grid is not None and grid.count > 1:
+                start, stride = f"start_{self.w.name(a.dim)}", strides[a.dim]
+                terms.append(start if stride == 1 else f"{start} * {stride}")
+        return " + ".join(terms)
+
+    def _buffers(self) -> None:
+        w = self.w
+        if any(b.offset is not None for b in self.plan.buffers):
+            # the workspace is the last array: after the outputs
+            position = 1 + max(t.position for t in self.program.outputs.values())
+            size = self.plan.workspace_elements
+            w.line(f"workspace = offset(argument(arrays, {position}), thread * {size})")
+        for b in self.plan.buffers:
+            if b.offset is None:
+                maker = w.kernel(f"stack_{b.elements}", f"stack({b.elements}, {w.dtype!r})")
+                w.line(f"{b.pointer} = {maker}()")
+            else:
+                w.line(f"{b.pointer} = offset(workspace, {b.offset})")
+
+    # -- stages
+
+    def _stage(self, stage: Stage) -> None:
+        """The nests of a stage, and each dense copy as soon as what it copies is there."""
+        packs = [p for p in self.plan.packs.values() if p.stage is stage]
+        for pack in packs:
+            if pack.value not in self.plan.nests.owner:
+                self._pack(pack)
+        for nest in self.plan.nests.of_stage(stage):
+            self._nest(nest)
+            for pack in packs:
+                if pack.value in nest.nodes:
+                    self._pack(pack)
+
+    def _nest(self, nest: Nest) -> None:
+        w = self.w
+        first = nest.nodes[0]
+        node = self.program.nodes[first]
+        w.line(f"# {', '.join(self._describe(i, self.program.nodes[i]) for i in nest.nodes)}")
+        if isinstance(node, Contract) and self.plan.contractions[first].form is not Form.LOOPS:
+            emit_contraction(w, first, self.registers)
+        elif isinstance(node, Store) and node.single:
+            is_first = " and ".join(f"{w.block_index(p)} == 0" for p in node.single)
+            with w.block(f"if {is_first}:"):
+                emit_nest(w, nest)
+        else:
+            emit_nest(w, nest)
+
+    def _describe(self, i: ValueId, node: TileNode) -> str:
+        """A node in a comment, e.g. `v4 = mul(v1, v2)`."""
+        match node:
+            case Load() | Scalar():
+                raise AssertionError("belongs to no nest")
+            case Store(target=target, operand=operand):
+                return f"{target} = v{operand}"
+            case Accumulate(kind=kind, operand=operand):
+                what = f"{kind.value} of v{operand} over the loop"
+            case Running(operand=operand):
+                what = f"running max of v{operand}"
+            case Contract(left=left, right=right, dim=dim):
+                what = f"matmul(v{left}, v{right}) over {dim}"
+            case Reduce(op=op, operand=operand, dim=dim):
+                what = f"{op}(v{operand}) over {dim}"
+            case Map(op=op, operands=ids):
+                what = f"{op}({', '.join(f'v{j}' for j in ids)})"
+            case _:
+                assert_never(node)
+        into = self.plan.nests.sinks.get(i)
+        return f"v{i} = {what}" + (f", added to v{into}" if into is not None else "")
+
+    def _pack(self, pack: Pack) -> None:
+        """Copy a row operand densely."""
+        w = self.w
+        source, axes = self.plan.places[pack.value], self.program.axes[pack.value]
+        w.line(f"# dense copy of {source.pointer}")
+        with w.loops(pack.order):
+            w.store(pack.place, axes, w.load(source, axes))
+
+    # -- the loop
+
+    def _loop(self) -> None:
+        w, loop = self.w, self.w.loop
+        self._start_accumulators()
+        if loop.dim is None:
+            with w.block(f"for start in range({loop.count}):"):
+                self._body(1)
+            return
+        axis = next(a for axes in self.program.axes for a in axes if a.looped)
+        total, tile = w.block_extent(axis.whole()), loop.tile
+        if isinstance(total, int):
+            full = total // tile * tile
+            if full:
+                with w.block(f"for start in range(0, {full}, {tile}):"):
+                    self._body(tile)
+            if total % tile:
+                w.line(f"start = {full}")
+                self._body(total % tile)
+            return
+        w.line(f"full = {total} // {tile} * {tile}")
+        with w.block(f"for start in range(0, full, {tile}):"):
+            self._body(tile)
+        w.line("start = full")
+        w.line(f"length = {total} - full")
+        with w.block("if length > 0:"):
+            self._body("length")
+
+    def _start_accumulators(self) -> None:
+        w = self.w
+        for i, node in enumerate(self.program.nodes):
+            match node:
+                case Running():
+                    start, what = "LOWEST", "running reference"
+                case Accumulate(kind=kind) if (
+                    kind is not AccumulatorKind.CONCAT and i not in self.plan.nests.last_values
+                ):
+                    start, what = identity(kind), f"{kind.value} over the loop"
+                case _:
+                    continue
+            w.line(f"# v{i}: {what}")
+            w.fill(self.plan.places[i], self.program.axes[i], start)
+
+    def _body(self, extent: Extent) -> None:
+        """One iteration, `extent` elements of the loop's dim from `start` on."""
+        w = self.w
+        w.iteration = extent
+        steps = {p.pointer: p.loop_stride for p in self.plan.places.values() if p.loop_stride}
+        for pointer, stride in steps.items():
+            step = "start" if stride == 1 else f"start * {stride}"
+            w.line(f"tile_{pointer} = offset({pointer}, {step})")
+        self._stage(Stage.BODY)
+        w.iteration = None

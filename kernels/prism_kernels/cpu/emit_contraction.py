@@ -1,0 +1,259 @@
+"""Writes a contraction as calls of the vector micro-kernels.
+
+The result is walked in column blocks (along the streamed operand's contiguous axis) and, inside,
+row blocks; blocks that do not fill a micro-kernel get a smaller one, then a masked one. A k-block
+(see `registers`) is the outermost loop. Axes that memory allows to be walked as one are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from prism.ir import DataDim
+from prism_kernels.cpu.contraction import Contraction, Form
+from prism_kernels.cpu.emit_nest import rescale
+from prism_kernels.cpu.places import Place
+from prism_kernels.cpu.registers import Registers, axpy_blocks, dot_rows
+from prism_kernels.cpu.writer import Extent, Writer
+from prism_kernels.tile import Axis, ValueId
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Axes walked as one: its extent, and the axis that carries the strides."""
+
+    axis: Axis | None
+    extent: Extent
+
+    def stride(self, place: Place) -> int:
+        """The element stride of the run in a place."""
+        return 0 if self.axis is None else place.strides.get(self.axis.dim, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a micro-kernel works: row m, column n, depth k of the runs, as expressions."""
+
+    m: str = "0"
+    n: str = "0"
+    k: str = "0"
+    depth: Extent = 0
+    """How many elements of the contracted axis."""
+    masked: bool = False
+    """Whether only part of the column block exists."""
+
+
+Inner = Callable[[int, str], None]
+"""Writes the code for a block of a given length at a given index."""
+
+
+def emit_contraction(w: Writer, i: ValueId, registers: Registers) -> None:
+    """Write contraction i."""
+    _Emit(w, i, registers).emit()
+
+
+class _Emit:
+    def __init__(self, w: Writer, i: ValueId, registers: Registers) -> None:
+        self.w = w
+        self.i = i
+        self.regs = registers
+        self.c: Contraction = w.plan.contractions[i]
+        self.accumulates = i in w.plan.nests.sinks
+        pack = w.plan.packs.get(self.c.row)
+        self.row = pack.place if pack else w.plan.places[self.c.row]
+        self.stream = w.plan.places[self.c.stream]
+        self.result = w.plan.places[i]
+        self.rows, outer_rows = self._merge(self.c.rows, self.row)
+        self.columns, outer_columns = self._merge(self.c.columns, self.stream)
+        self.outer = (*self.c.batch, *outer_rows, *outer_columns)
+        self.depth = w.extent(self.c.depth)
+
+    def emit(self) -> None:
+        nests = self.w.plan.nests
+        rescale(self.w, nests.sinks.get(self.i, nests.slices.get(self.i, self.i)))
+        with self.w.loops(self.outer):
+            if self.c.form is Form.AXPY:
+                self._axpy()
+            else:
+                self._dot()
+
+    def _merge(self, axes: tuple[Axis, ...], operand: Place) -> tuple[Run, tuple[Axis, ...]]:
+        """Walk as many axes as one as the memory of operand and result allows."""
+        if not axes:
+            return Run(None, 1), ()
+        w = self.w
+        base = axes[-1]
+        extent = w.extent(base)
+        rest = list(axes[:-1])
+        while isinstance(extent, int):
+            joined = next((a for a in rest if self._continues(base, extent, a, operand)), None)
+            if joined is None:
+                break
+            rest.remove(joined)
+            outer = w.extent(joined)
+            extent = outer * extent if isinstance(outer, int) else f"{outer} * {extent}"
+        return Run(base, extent), tuple(rest)
+
+    def _continues(self, base: Axis, extent: int, outer: Axis, operand: Place) -> bool:
+        return all(
+            p.strides[outer.dim] == extent * p.strides[base.dim] for p in (operand, self.result)
+        )
+
+    # -- the two forms
+
+    def _axpy(self) -> None:
+        blocks = axpy_blocks(self.w.program, self.c, self.regs)
+        if not blocks.k_block:
+            self._panel(blocks.rows, blocks.vectors, Position(depth=self.depth))
+            return
+        if not self.accumulates:
+            self._zero()
+        self._k_blocks(
+            blocks.k_block,
+            lambda k, depth: self._panel(
+                blocks.rows, blocks.vectors, Position(k=k, depth=depth), adds=True
+            ),
+        )
+
+    def _panel(self, rows: int, vectors: int, at: Position, *, adds: bool = False) -> None:
+        """All rows and columns for one range of k."""
+        lanes = self.regs.lanes
+
+        def column(width: int, n: str, *, masked: bool) -> None:
+            def block(height: int, m: str) -> None:
+                here = replace(at, m=m, n=n, masked=masked)
+                self._call_axpy(height, max(1, width // lanes), here, adds=adds)
+
+            self._blocks(self.rows.extent, rows, block)
+
+        self._column_blocks(vectors * lanes, column)
+
+    def _k_blocks(self, block: int, panel: Callable[[str, Extent], None]) -> None:
+        w, depth = self.w, self.depth
+        k = w.fresh("k")
+        if not isinstance(depth, int):
+            with w.block(f"for {k} in range(0, {depth}, {block}):"):
+                panel(k, f"smaller({block}, {depth} - {k})")
+            return
+        with w.block(f"for {k} in range(0, {depth // block * block}, {block}):"):
+            panel(k, block)
+        if depth % block:
+            panel(str(depth // block * block), depth % block)
+
+    def _call_axpy(self, rows: int, vectors: int, at: Position, *, adds: bool) -> None:
+        w, c = self.w, self.c
+        fresh = not (adds or self.accumulates)
+        name = f"axpy_{rows}x{vectors}" + "_masked" * at.masked + "_fresh" * fresh
+        options = ", masked=True" * at.masked + ", fresh=True" * fresh
+        w.kernel(name, f"axpy({rows}, {vectors}, lanes={w.lanes}, dtype={w.dtype!r}{options})")
+        arguments = (
+            self._pointer(self.result, self.i, at),
+            self.rows.stride(self.result),
+            self._pointer(self.row, c.row, at),
+            self.rows.stride(self.row),
+            self.row.strides[c.depth.dim],
+            self._pointer(self.stream, c.stream, at),
+            self.stream.strides[c.depth.dim],
+            at.depth,
+            f"{self.columns.extent} - {at.n}" if at.masked else 0,
+        )
+        w.line(f"{name}({', '.join(str(a) for a in arguments)})")
+
+    def _dot(self) -> None:
+        count = dot_rows(self.w.program, self.c, self.regs)
+        if self.columns.stride(self.result) != 1:
+            count = 1  # the sums of several are written as one vector
+
+        def column(width: int, n: str) -> None:
+            self._blocks(
+                self.rows.extent,
+                self.regs.row_block or 8,
+                lambda height, m: self._call_dot(height, width, Position(m=m, n=n)),
+            )
+
+        self._blocks(self.columns.extent, count, column, ones=True)
+
+    def _call_dot(self, rows: int, count: int, at: Position) -> None:
+        w, c = self.w, self.c
+        tail = not isinstance(self.depth, int) or self.depth % w.lanes != 0
+        name = f"dot_{rows}x{count}" + "_add" * self.accumulates + "_tail" * tail
+        options = ", add=True" * self.accumulates + f", tail={tail}"
+        w.kernel(name, f"dot({rows}, {count}, lanes={w.lanes}, dtype={w.dtype!r}{options})")
+        arguments = (
+            self._pointer(self.result, self.i, at),
+            self.rows.stride(self.result),
+            self._pointer(self.row, c.row, at),
+            self.rows.stride(self.row),
+            self._pointer(self.stream, c.stream, at),
+            self.columns.stride(self.stream),
+            self.depth,
+        )
+        w.line(f"{name}({', '.join(str(a) for a in arguments)})")
+
+    # -- walking
+
+    def _blocks(self, extent: Extent, step: int, inner: Inner, *, ones: bool = False) -> None:
+        """Full steps, then the remainder: in one piece where its size is known (unless `ones`)."""
+        w = self.w
+        full: Extent
+        if isinstance(extent, int):
+            full = extent // step * step
+            if full == step:
+                inner(step, "0")
+            elif full:
+                self._each(0, full, step, inner)
+            rest = extent - full
+            if rest == 1 or (rest and not ones):
+                inner(rest, str(full))
+            elif rest:
+                self._each(full, extent, 1, inner)
+            return
+        full = w.fresh("full")
+        w.line(f"{full} = {extent} // {step} * {step}")
+        self._each(0, full, step, inner)
+        if step > 1:
+            self._each(full, extent, 1, inner)
+
+    def _each(self, first: Extent, last: Extent, step: int, inner: Inner) -> None:
+        at = self.w.fresh("j")
+        with self.w.block(f"for {at} in range({first}, {last}, {step}):"):
+            inner(step, at)
+
+    def _column_blocks(self, step: int, inner: Callable[..., None]) -> None:
+        """Column blocks of `step`, then whole vectors, then one masked vector."""
+        w, lanes, extent = self.w, self.regs.lanes, self.columns.extent
+
+        def whole(width: int, n: str) -> None:
+            inner(width, n, masked=False)
+
+        if isinstance(extent, int):
+            full = extent // step * step
+            if full:
+                self._blocks(full, step, whole)
+            rest = extent - full
+            if rest >= lanes:
+                whole(rest // lanes * lanes, str(full))
+            if rest % lanes:
+                inner(lanes, str(extent - rest % lanes), masked=True)
+            return
+        last = w.fresh("full")
+        w.line(f"{last} = {extent} // {step} * {step}")
+        self._each(0, last, step, whole)
+        self._each(last, extent, lanes, lambda width, n: inner(width, n, masked=True))
+
+    def _zero(self) -> None:
+        """Set the result (at the outer position) to zero."""
+        axes = [a for a in (*self.c.rows, *self.c.columns) if a not in self.outer]
+        with self.w.loops(sorted(axes, key=lambda a: -self.result.strides[a.dim])):
+            self.w.store(self.result, self.w.program.axes[self.i], "real(0.0)")
+
+    def _pointer(self, place: Place, value: ValueId, at: Position) -> str:
+        """A pointer into a place at a position of the runs."""
+        axes = self.w.program.axes[value]
+        given: dict[DataDim, str] = {a.dim: "0" for a in axes if a not in self.outer}
+        for run, index in ((self.rows, at.m), (self.columns, at.n)):
+            if run.axis is not None:
+                given[run.axis.dim] = index
+        given[self.c.depth.dim] = at.k
+        return self.w.pointer_at(place, axes, given)

@@ -1,0 +1,292 @@
+"""Writes a loop nest: elementwise operators, reductions, accumulators and copies.
+
+The innermost loop runs along the dimension in which most operands are contiguous, so that plain
+loops vectorise. A value is loaded at the outermost level where its index is known (LLVM cannot
+hoist a load past a store). A reduction along the innermost loop is a local scalar; any other one
+adds to its result in memory, which is filled before the nest - or, when it adds straight into an
+accumulator of the loop, before the loop: filling it inside the body would drop what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import assert_never
+
+from prism.ir import AccumulatorKind
+from prism_kernels.cpu.nests import Nest
+from prism_kernels.cpu.places import Place
+from prism_kernels.cpu.writer import Writer
+from prism_kernels.tile import (
+    Accumulate,
+    Axis,
+    Contract,
+    Load,
+    Map,
+    Reduce,
+    Running,
+    Scalar,
+    Store,
+    ValueId,
+    operands,
+)
+
+EXPRESSIONS = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "maximum": "maximum({0}, {1})",
+    "minimum": "minimum({0}, {1})",
+    "neg": "-{0}",
+    "reciprocal": "real(1.0) / {0}",
+    "exp": "exp({0})",
+    "log": "log({0})",
+    "sqrt": "sqrt({0})",
+    "rsqrt": "real(1.0) / sqrt({0})",
+    "square": "{0} * {0}",
+    "abs": "absolute({0})",
+    "relu": "maximum({0}, real(0.0))",
+    "silu": "silu({0})",
+    "gelu_tanh": "gelu_tanh({0})",
+    "gelu_erf": "gelu_erf({0})",
+    "sigmoid": "sigmoid({0})",
+    "tanh": "tanh({0})",
+    "bound": "bound({0})",
+}
+"""Elementwise operator -> expression of its operands."""
+
+_IDENTITY = {"sum": "real(0.0)", "max": "-INF"}
+_COMBINE = {"sum": "{0} + {1}", "max": "maximum({0}, {1})"}
+
+
+def emit_nest(w: Writer, nest: Nest) -> None:
+    """Write one nest (not a contraction by micro-kernels)."""
+    _Nest(w, nest).emit()
+
+
+def identity(kind: AccumulatorKind) -> str:
+    """What an accumulator starts from."""
+    return _IDENTITY["sum" if kind is AccumulatorKind.SUM else "max"]
+
+
+def rescale(w: Writer, i: ValueId) -> None:
+    """Multiply accumulator i by the drift of its range references, where they moved."""
+    node = w.program.nodes[i]
+    if not isinstance(node, Accumulate):
+        return
+    place, axes = w.plan.places[i], w.program.axes[i]
+    for m, c in node.scales:
+        drift, drift_axes = w.plan.drifts[m, c], w.program.axes[m]
+        rest = [a for a in axes if a not in drift_axes]
+        with w.loops(drift_axes):
+            w.line(f"drift = {w.load(drift, drift_axes)}")
+            with w.block("if drift != real(1.0):"), ExitStack() as loops:
+                given = {}
+                for axis in sorted(rest, key=lambda a: -place.strides[a.dim]):
+                    if node.kind is AccumulatorKind.CONCAT and axis.dim == node.dim:
+                        # only the tiles written so far
+                        given[axis.dim] = f"i_{w.name(axis.dim)}"
+                        loops.enter_context(w.block(f"for {given[axis.dim]} in range(start):"))
+                    else:
+                        loops.enter_context(w.loops([axis]))
+                at = w.index(place, axes, given)
+                w.line(f"store({place.pointer}, {at}, load({place.pointer}, {at}) * drift)")
+
+
+class _Nest:
+    def __init__(self, w: Writer, nest: Nest) -> None:
+        self.w = w
+        self.nest = nest
+        self.program = w.program
+        self.plan = w.plan
+        self.own = {i for i in nest.nodes if isinstance(self.program.nodes[i], Map)}
+        self.values: dict[ValueId, str] = {}
+        self.rows: dict[str, str] = {}
+        """Pointer expression without the innermost index -> the variable that holds it."""
+        self.order = self._loop_order()
+        self.reductions = [i for i in nest.nodes if self._reduced_axis(i) is not None]
+        # those along the innermost loop
+        self.local = [i for i in self.reductions if self._reduced_axis(i) == self.order[-1]]
+
+    def emit(self) -> None:
+        w = self.w
+        self._prepare_memory()
+        self._load(level=-1)
+        for level, axis in enumerate(self.order[:-1]):
+            w.open_loop(axis)
+            self._load(level=level)
+        self._innermost()
+        for axis in reversed(self.order[:-1]):
+            w.close_loop(axis)
+
+    def _innermost(self) -> None:
+        """The innermost loop, with the pointers to its rows before it."""
+        w = self.w
+        self.mark = w.mark()
+        for i in self.local:
+            w.line(f"r{i} = {_IDENTITY[self._operator(i)]}")
+        if self.order:
+            w.open_loop(self.order[-1])
+            self._load(level=len(self.order) - 1)
+        for i in self.nest.nodes:
+            self._node(i)
+        if self.order:
+            w.close_loop(self.order[-1])
+        w.insert(self.mark, [f"{name} = {row}" for row, name in self.rows.items()])
+        for i in self.local:
+            self._finish(i)
+
+    def _prepare_memory(self) -> None:
+        """Rescale accumulators, and fill the results of reductions that add in memory."""
+        for i in self.nest.nodes:
+            rescale(self.w, self._accumulator_of(i))
+        for i in self.reductions:
+            if i not in self.local and i not in self.plan.nests.sinks:
+                start = _IDENTITY[self._operator(i)]
+                self.w.fill(self.plan.places[i], self.program.axes[i], start)
+
+    # -- order
+
+    def _loop_order(self) -> list[Axis]:
+        """The axes, the one with the most contiguous operands last."""
+        space = list(self.nest.space)
+        if not space:
+            return []
+        votes = dict.fromkeys(space, 0)
+        touched = [j for i in self.nest.nodes for j in (i, *operands(self.program.nodes[i]))]
+        for v in touched:
+            place = self.plan.places.get(v)
+            if place is None:
+                continue
+            weight = 4 if place.is_argument else 2 if len(place.strides) > 1 else 1
+            for axis in self.program.axes[v]:
+                if axis in votes and place.strides[axis.dim] == 1 and self.program.chunk(axis) > 1:
+                    votes[axis] += weight
+        inner = max(space, key=lambda a: (votes[a], self.program.chunk(a) > 1, space.index(a)))
+        return [*(a for a in space if a != inner), inner]
+
+    # -- statements
+
+    def _load(self, level: int) -> None:
+        """Load what is known from this loop level on."""
+        for i in self.nest.nodes:
+            for j in self._reads(i):
+                if j in self.own or j in self.values or self._level(j) != level:
+                    continue
+                node = self.program.nodes[j]
+                if isinstance(node, Scalar):
+                    self.values[j] = self.w.number(node.value)
+                    continue
+                self.values[j] = f"t{j}"
+                place, axes = self.plan.places[j], self.program.axes[j]
+                at = self._at(place, axes) if level == len(self.order) - 1 else None
+                self.w.line(f"t{j} = load({at or self._outer_at(place, axes)})")
+
+    def _level(self, j: ValueId) -> int:
+        """The innermost loop that value j depends on."""
+        axes = [a for a in self.program.axes[j] if self.w.extent(a) != 1]
+        return max((self.order.index(a) for a in axes if a in self.order), default=-1)
+
+    def _node(self, i: ValueId) -> None:
+        w, node, axes = self.w, self.program.nodes[i], self.program.axes[i]
+        match node:
+            case Map(op=op, operands=ids):
+                w.line(f"t{i} = {EXPRESSIONS[op].format(*(self.values[j] for j in ids))}")
+                self.values[i] = f"t{i}"
+                if i in self.plan.places:
+                    w.line(f"store({self._at(self.plan.places[i], axes)}, t{i})")
+            case Reduce() | Contract():
+                self._reduce(i)
+            case Running(operand=operand):
+                self._run(i, self.values[operand])
+            case Accumulate(operand=operand):
+                self._accumulate(i, node, self.values[operand])
+            case Store(operand=operand, target=target):
+                if i not in self.plan.in_place:
+                    output = Place(target, dict(self.program.outputs[target].strides))
+                    w.line(f"store({self._at(output, axes)}, {self.values[operand]})")
+            case Load() | Scalar():
+                raise AssertionError("belongs to no nest")
+            case _:
+                assert_never(node)
+
+    def _reduce(self, i: ValueId) -> None:
+        node = self.program.nodes[i]
+        term = " * ".join(self.values[j] for j in operands(node))
+        combine = _COMBINE[self._operator(i)]
+        if i in self.local:
+            self.w.line(f"r{i} = {combine.format(f'r{i}', term)}")
+            return
+        at = self._at(self.plan.places[i], self.program.axes[i])
+        self.w.line(f"store({at}, {combine.format(f'load({at})', term)})")
+
+    def _finish(self, i: ValueId) -> None:
+        """After the innermost loop: store a local reduction, or add it into its accumulator."""
+        place, axes = self.plan.places[i], self.program.axes[i]
+        if i in self.plan.nests.sinks:
+            combine = _COMBINE[self._operator(i)]
+            self.w.store(place, axes, combine.format(self.w.load(place, axes), f"r{i}"))
+        else:
+            self.w.store(place, axes, f"r{i}")
+
+    def _run(self, i: ValueId, value: str) -> None:
+        """Move a running reference and note by how much."""
+        w, place, axes = self.w, self.plan.places[i], self.program.axes[i]
+        at = self._at(place, axes)
+        w.line(f"old = load({at})")
+        w.line(f"new = maximum(old, bound({value}))")
+        w.line(f"store({at}, new)")
+        for (m, c), drift in self.plan.drifts.items():
+            if m == i:
+                moved = "old - new" if c == 1.0 else f"{w.number(c)} * (old - new)"
+                w.line(f"store({self._at(drift, axes)}, exp({moved}))")
+
+    def _accumulate(self, i: ValueId, node: Accumulate, value: str) -> None:
+        w, place = self.w, self.plan.places[i]
+        axes = self.program.axes[node.operand]
+        if node.kind is AccumulatorKind.CONCAT:
+            looped = [a for a in axes if a.looped]
+            tile = w.pointer_at(place, looped, {a.dim: "start" for a in looped})
+            row = Place(tile, place.strides)
+            w.line(f"store({self._at(row, axes)}, {value})")
+            return
+        at = self._at(place, axes)
+        combine = _COMBINE["sum" if node.kind is AccumulatorKind.SUM else "max"]
+        w.line(f"store({at}, {combine.format(f'load({at})', value)})")
+
+    # -- addresses
+
+    def _at(self, place: Place, axes: Iterable[Axis]) -> str:
+        """Pointer and index of the current position in the innermost loop."""
+        inner = self.order[-1:]
+        outer = [a for a in axes if a not in inner]
+        row = self.w.pointer_at(place, outer)
+        if row != self.w.pointer(place):
+            row = self.rows.setdefault(row, f"p{len(self.rows)}")
+        return f"{row}, {self.w.index(place, [a for a in axes if a in inner])}"
+
+    def _outer_at(self, place: Place, axes: Iterable[Axis]) -> str:
+        """Pointer and index of a position in an outer loop."""
+        return f"{self.w.pointer(place)}, {self.w.index(place, axes)}"
+
+    # -- facts about nodes
+
+    def _reads(self, i: ValueId) -> tuple[ValueId, ...]:
+        node = self.program.nodes[i]
+        return (node.operand,) if isinstance(node, Accumulate) else operands(node)
+
+    def _operator(self, i: ValueId) -> str:
+        node = self.program.nodes[i]
+        return node.op if isinstance(node, Reduce) else "sum"
+
+    def _reduced_axis(self, i: ValueId) -> Axis | None:
+        node = self.program.nodes[i]
+        if not isinstance(node, (Reduce, Contract)):
+            return None
+        return next(a for a in self.nest.space if a.dim == node.dim)
+
+    def _accumulator_of(self, i: ValueId) -> ValueId:
+        """The accumulator node i works on: itself, or the one it adds or writes into."""
+        nests = self.plan.nests
+        return nests.sinks.get(i, nests.slices.get(i, i))

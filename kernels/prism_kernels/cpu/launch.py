@@ -1,0 +1,147 @@
+"""Runs the blocks of a kernel on all threads: one launcher for all kernels, compiled once.
+
+The launcher calls block functions by address, so a candidate costs one serial compilation. Each
+call gets the number of its thread, which picks a slice of the kernel's workspace.
+
+Launches from several Python threads take turns (Numba's workqueue layer would abort). A process
+that is forked after a launch must not enter the OpenMP layer again (it would abort); there the
+blocks run on Python threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
+from numba import config, get_num_threads, get_thread_id, njit, prange, types
+from numba.extending import intrinsic
+from numba.np.ufunc import parallel
+from numpy.typing import NDArray
+
+from prism_kernels.cpu.intrinsics import Context, NumbaType, Typed, load
+
+
+class _Turns:
+    """Whose turn it is to launch, and whether this process may use Numba's threads."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.pool: ThreadPoolExecutor | None = None
+        """Python threads, in a process whose parent had started Numba's."""
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        self.lock = threading.Lock()  # the parent's may be held by a thread that is not here
+        if getattr(parallel, "_is_initialized", True):
+            self.pool = ThreadPoolExecutor(int(config.NUMBA_NUM_THREADS))
+
+
+_TURNS = _Turns()
+
+
+@intrinsic
+def _call(
+    _context: Context, address: NumbaType, index: NumbaType, thread: NumbaType, arrays: NumbaType
+) -> Typed:
+    """Call the block function at `address`."""
+    del address, index, thread
+
+    def build(
+        context: Context, builder: ir.IRBuilder, signature: NumbaType, args: Sequence[ir.Value]
+    ) -> ir.Value:
+        word = ir.IntType(64)
+        table = word.as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [word, word, table])
+        function = builder.inttoptr(args[0], kind.as_pointer())
+        data = context.make_array(signature.args[3])(context, builder, args[3]).data
+        builder.call(function, [args[1], args[2], builder.bitcast(data, table)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, arrays), build
+
+
+@intrinsic
+def _pointer(_context: Context, array: NumbaType) -> Typed:
+    """A raw pointer to an array's data."""
+
+    def build(
+        context: Context, builder: ir.IRBuilder, signature: NumbaType, args: Sequence[ir.Value]
+    ) -> ir.Value:
+        return context.make_array(signature.args[0])(context, builder, args[0]).data
+
+    return types.CPointer(array.dtype)(array), build
+
+
+@njit("void(int64, int64, int64[::1])", parallel=True, nogil=True, cache=True)
+def _launch_parallel(address, blocks, arrays) -> None:
+    for index in prange(blocks):
+        _call(address, index, get_thread_id(), arrays)
+
+
+@njit("void(int64, int64, int64, int64, int64[::1])", nogil=True, cache=True)
+def _launch_range(address, first, last, thread, arrays) -> None:
+    for index in range(first, last):
+        _call(address, index, thread, arrays)
+
+
+def address_of(array: NDArray[np.generic]) -> int:
+    """Where an array's data begin (several times faster than `array.ctypes.data`)."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _threads() -> int:
+    """How many threads a launch uses."""
+    if _TURNS.pool is not None:  # asking Numba would start its threads
+        return int(config.NUMBA_NUM_THREADS)
+    return int(get_num_threads())
+
+
+def launch(address: int, blocks: int, arrays: Sequence[NDArray[np.generic]]) -> None:
+    """Call the block function at `address` for every block, with pointers to the arrays."""
+    pointers = np.array([address_of(a) for a in arrays], np.int64)
+    threads = min(_threads(), blocks) if blocks > 1 else 1
+    if threads == 1:
+        _launch_range(address, 0, blocks, 0, pointers)
+        return
+    with _TURNS.lock:
+        if _TURNS.pool is None:
+            _launch_parallel(address, blocks, pointers)
+            return
+        cuts = [blocks * t // threads for t in range(threads + 1)]
+        parts = [
+            _TURNS.pool.submit(_launch_range, address, cuts[t], cuts[t + 1], t, pointers)
+            for t in range(threads)
+        ]
+        for part in parts:
+            part.result()
+
+
+@njit("float32(float32[::1])", nogil=True, fastmath=True, cache=True)
+def _read_serially(array) -> np.float32:
+    source, total = _pointer(array), np.float32(0)
+    for i in range(array.size):
+        total += load(source, i)
+    return total
+
+
+@njit("void(float32[::1], float32[::1])", parallel=True, nogil=True, cache=True)
+def _read_parts(array, sums) -> None:
+    length = array.size // sums.size
+    for t in prange(sums.size):
+        sums[t] = _read_serially(array[t * length : (t + 1) * length])
+
+
+def read_all(array: NDArray[np.float32], threads: int | None = None) -> float:
+    """Read an array, every thread a part of it; returns the sum."""
+    sums = np.zeros(threads or _threads(), np.float32)
+    if sums.size == 1 or _TURNS.pool is not None:
+        return float(_read_serially(array))
+    with _TURNS.lock:
+        _read_parts(array, sums)
+    return float(sums.sum())

@@ -1,0 +1,165 @@
+"""Groups the nodes of a tile program into loop nests.
+
+A nest is one set of nested loops over an iteration space. A node joins the latest nest of its
+stage with the same space unless it reads a reduction that this nest only finishes; a contraction is
+a nest of its own. What a nest computes and only itself reads stays in registers.
+
+Three kinds of node need no nest, because another node does their work:
+
+* an accumulator of a value that only it reads, when that value is a sum (or max) over an axis:
+  the reduction adds straight into the accumulator (`sinks`);
+* a concatenating accumulator: its operand is written in place (`slices`), one tile after another;
+* the MAX accumulator of a running reference: the reference's last value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from prism.ir import AccumulatorKind
+from prism_kernels.tile import (
+    Accumulate,
+    Axis,
+    Contract,
+    Load,
+    Map,
+    Reduce,
+    Running,
+    Scalar,
+    Stage,
+    Store,
+    TileNode,
+    TileProgram,
+    ValueId,
+    operands,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Nodes computed in one set of loops over `space`."""
+
+    stage: Stage
+    space: tuple[Axis, ...]
+    nodes: tuple[ValueId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nests:
+    """The nests of a program in the order they run, and the nodes that need none."""
+
+    nests: tuple[Nest, ...]
+    sinks: dict[ValueId, ValueId] = field(hash=False)
+    """Reduction or contraction -> the accumulator it adds into."""
+    slices: dict[ValueId, ValueId] = field(hash=False)
+    """Body value -> the concatenating accumulator it is written into."""
+    last_values: dict[ValueId, ValueId] = field(hash=False)
+    """MAX accumulator of a running reference -> that reference."""
+    owner: dict[ValueId, int] = field(hash=False)
+    """Node -> index of its nest."""
+
+    def of_stage(self, stage: Stage) -> tuple[Nest, ...]:
+        """The nests of one stage, in order."""
+        return tuple(n for n in self.nests if n.stage is stage)
+
+    def without(self, gone: Collection[ValueId]) -> Nests:
+        """The same nests without some nodes that turned out to need no code."""
+        left = (
+            Nest(n.stage, n.space, tuple(i for i in n.nodes if i not in gone)) for n in self.nests
+        )
+        return replace(self, nests=tuple(n for n in left if n.nodes))
+
+
+def run_stage(program: TileProgram, i: ValueId) -> Stage:
+    """When the work of node i is done: accumulators work in the body."""
+    return Stage.BODY if isinstance(program.nodes[i], Accumulate) else program.stages[i]
+
+
+def space_of(program: TileProgram, i: ValueId) -> tuple[Axis, ...]:
+    """The iteration space of node i."""
+    match program.nodes[i]:
+        case Reduce(operand=operand) | Accumulate(operand=operand):
+            return program.axes[operand]
+        case Contract(left=left, right=right):
+            axes = dict.fromkeys((*program.axes[left], *program.axes[right]))
+            return tuple(axes)
+        case Load() | Scalar() | Map() | Running() | Store():
+            return program.axes[i]
+
+
+def form_nests(program: TileProgram) -> Nests:
+    """Group the nodes."""
+    users = program.users()
+    sinks: dict[ValueId, ValueId] = {}
+    slices: dict[ValueId, ValueId] = {}
+    last_values: dict[ValueId, ValueId] = {}
+    for j, node in enumerate(program.nodes):
+        if not isinstance(node, Accumulate):
+            continue
+        i = node.operand
+        source = program.nodes[i]
+        if isinstance(source, Running):
+            last_values[j] = i
+        elif users[i] == (j,) and _adds_into(source, node) and program.stages[i] is Stage.BODY:
+            sinks[i] = j
+        elif node.kind is AccumulatorKind.CONCAT and i not in slices and _is_computed(source):
+            slices[i] = j
+    idle = {*sinks.values(), *slices.values(), *last_values}
+    groups: list[tuple[Stage, tuple[Axis, ...], list[ValueId]]] = []
+    owner: dict[ValueId, int] = {}
+    for i, node in enumerate(program.nodes):
+        if isinstance(node, (Load, Scalar)) or i in idle:
+            continue
+        stage, space = run_stage(program, i), space_of(program, i)
+        place = _place(program, i, groups, owner)
+        if place is None:
+            place = len(groups)
+            groups.append((stage, space, []))
+        groups[place][2].append(i)
+        owner[i] = place
+    nests = tuple(Nest(stage, space, tuple(nodes)) for stage, space, nodes in groups)
+    return Nests(nests, sinks, slices, last_values, owner)
+
+
+def _adds_into(source: TileNode, node: Accumulate) -> bool:
+    """Whether a reduction can work on the accumulator directly."""
+    match source:
+        case Contract():
+            return node.kind is AccumulatorKind.SUM
+        case Reduce(op=op):
+            return node.kind.value == op
+        case _:
+            return False
+
+
+def _is_computed(source: TileNode) -> bool:
+    return isinstance(source, (Map, Reduce, Contract))
+
+
+def _place(
+    program: TileProgram,
+    i: ValueId,
+    groups: list[tuple[Stage, tuple[Axis, ...], list[ValueId]]],
+    owner: dict[ValueId, int],
+) -> int | None:
+    """The nest that node i joins, or None for a new one."""
+    node = program.nodes[i]
+    if isinstance(node, Contract) or (isinstance(node, Store) and node.single):
+        return None
+    stage, space = run_stage(program, i), frozenset(space_of(program, i))
+    first = 0
+    for j in operands(node):
+        if j in owner and groups[owner[j]][0] is stage:
+            is_ready = isinstance(program.nodes[j], Map)
+            first = max(first, owner[j] + (not is_ready))
+    for g in reversed(range(first, len(groups))):
+        other, axes, nodes = groups[g]
+        if other is stage and frozenset(axes) == space and _may_be_joined(program.nodes[nodes[0]]):
+            return g
+    return None
+
+
+def _may_be_joined(first: TileNode) -> bool:
+    """Contractions and stores by one block only keep their nests to themselves."""
+    return not isinstance(first, Contract) and not (isinstance(first, Store) and first.single)

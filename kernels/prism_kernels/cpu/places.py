@@ -1,0 +1,311 @@
+"""Decides where every value lives: in an argument, on the stack, in the workspace, or nowhere.
+
+Rules, in order:
+
+* inputs are read where they are; outputs are written in place when one value is exactly the output;
+* a value that only its own nest reads stays in registers;
+* small buffers lie on the stack (each an alloca of its own), large ones in the workspace;
+* rows whose stride is a multiple of 1 KB would share a few sets of the L1 cache: they are padded,
+  and a small operand of a contraction that lies so is copied (`packs`). For the same reason an
+  output that is accumulated over the loop gets a padded buffer of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from prism.ir import AccumulatorKind, DataDim
+from prism_kernels.cpu.contraction import Contraction, Form, plan_contraction
+from prism_kernels.cpu.nests import Nests, form_nests
+from prism_kernels.tile import (
+    Accumulate,
+    Axis,
+    Contract,
+    Load,
+    Map,
+    Reduce,
+    Running,
+    Scalar,
+    Stage,
+    Store,
+    TileNode,
+    TileProgram,
+    ValueId,
+)
+
+STACK_BYTES = 32 << 10
+"""Larger buffers go to the workspace."""
+STACK_TOTAL_BYTES = 256 << 10
+"""All stack buffers of a block together."""
+PACK_BYTES = 512 << 10
+"""Larger row operands are used where they are."""
+FAR_ROW_BYTES = 2048
+"""Rows of a raw argument this far apart are packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value lives: a pointer variable and element strides by dim.
+
+    A positive `loop_stride` says that the memory holds the tiles of all iterations, this many
+    elements apart per element of the loop's dim.
+    """
+
+    pointer: str
+    strides: dict[DataDim, int] = field(hash=False)
+    loop_stride: int = 0
+    is_argument: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of a block: on the stack, or `offset` elements into its workspace."""
+
+    pointer: str
+    elements: int
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A dense copy of a raw input for a contraction, made once or in each iteration."""
+
+    value: ValueId
+    place: Place
+    order: tuple[Axis, ...]
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything decided about a tile program before source is written."""
+
+    program: TileProgram
+    nests: Nests
+    places: dict[ValueId, Place] = field(hash=False)
+    contractions: dict[ValueId, Contraction] = field(hash=False)
+    packs: dict[ValueId, Pack] = field(hash=False)
+    drifts: dict[tuple[ValueId, float], Place] = field(hash=False)
+    """(running reference, exponent) -> by what its users are rescaled."""
+    in_place: frozenset[ValueId]
+    """Stores whose operand is written straight into the output."""
+    buffers: tuple[Buffer, ...]
+    workspace_elements: int
+
+
+def input_pointer(program: TileProgram, source: str) -> str:
+    """The variable that points to this block's part of an input: `in_` and its name."""
+    clean = re.sub(r"\W", "_", source, flags=re.ASCII)
+    twins = [n for n in program.inputs if re.sub(r"\W", "_", n, flags=re.ASCII) == clean]
+    return f"in_{clean}" + (f"_{twins.index(source)}" if len(twins) > 1 else "")
+
+
+def plan(program: TileProgram, element_bytes: int) -> Plan:
+    """Decide nests, forms and places."""
+    return _Planner(program, form_nests(program), element_bytes).run()
+
+
+class _Planner:
+    def __init__(self, program: TileProgram, nests: Nests, element_bytes: int) -> None:
+        self.program = program
+        self.nests = nests
+        self.bytes = element_bytes
+        self.users = program.users()
+        self.places: dict[ValueId, Place] = {}
+        self.contractions: dict[ValueId, Contraction] = {}
+        self.packs: dict[ValueId, Pack] = {}
+        self.drifts: dict[tuple[ValueId, float], Place] = {}
+        self.in_place: set[ValueId] = set()
+        self.buffers: list[Buffer] = []
+        self.workspace = 0
+        self.stack = 0
+
+    def run(self) -> Plan:
+        for i, node in enumerate(self.program.nodes):
+            self._place(i, node)
+        for node in self.program.nodes:
+            if isinstance(node, Accumulate):
+                self._place_drifts(node)
+        return Plan(
+            self.program,
+            self.nests.without(self.in_place),
+            self.places,
+            self.contractions,
+            self.packs,
+            self.drifts,
+            frozenset(self.in_place),
+            tuple(self.buffers),
+            self.workspace,
+        )
+
+    def _place(self, i: ValueId, node: TileNode) -> None:
+        match node:
+            case Load(source=source):
+                self.places[i] = self._input_place(i, source)
+            case Contract():
+                self._place_contraction(i, node)
+            case Map():
+                if self._is_stored(i):
+                    self._place_result(i, self._natural_order(i))
+            case Reduce():
+                self._place_result(i, self._natural_order(i))
+            case Running() | Accumulate():
+                self._place_accumulator(i, node)
+            case Scalar() | Store():
+                pass
+            case _:
+                assert_never(node)
+
+    def _place_drifts(self, node: Accumulate) -> None:
+        for key in node.scales:
+            if key not in self.drifts:
+                axes = self.program.axes[key[0]]
+                self.drifts[key] = self._buffer(f"drift{len(self.drifts)}", axes)
+
+    # -- where a computed value goes
+
+    def _is_stored(self, i: ValueId) -> bool:
+        """Whether a map's value must outlive its nest."""
+        nest = self.nests.owner[i]
+        return any(
+            self.nests.owner.get(j) != nest or isinstance(self.program.nodes[j], (Contract, Store))
+            for j in self.users[i]
+        )
+
+    def _place_accumulator(self, i: ValueId, node: Running | Accumulate) -> None:
+        if i in self.places:  # its operand was written in place
+            return
+        if i in self.nests.last_values:
+            self.places[i] = self.places[self.nests.last_values[i]]
+        elif isinstance(node, Running):
+            self.places[i] = self._buffer(f"v{i}", self.program.axes[i])
+        else:
+            self._place_owned(i, self._natural_order(i))
+
+    def _place_result(self, i: ValueId, order: tuple[Axis, ...]) -> None:
+        """A place for a computed value: its accumulator's, a slice of one, or its own."""
+        if i in self.nests.sinks:
+            accumulator = self.nests.sinks[i]
+            self._place_owned(accumulator, order)
+            self.places[i] = self.places[accumulator]
+        elif i in self.nests.slices:
+            accumulator = self.nests.slices[i]
+            self._place_owned(accumulator, order)
+            whole = self.places[accumulator]
+            loop_stride = next(whole.strides[a.dim] for a in self.program.axes[i] if a.looped)
+            self.places[i] = Place(
+                whole.pointer, whole.strides, loop_stride, is_argument=whole.is_argument
+            )
+        else:
+            self._place_owned(i, order)
+
+    def _place_owned(self, i: ValueId, order: tuple[Axis, ...]) -> None:
+        """The output that is this value, or a buffer with the axes in the given order."""
+        axes = self.program.axes[i]
+        for j in self.users[i]:
+            node = self.program.nodes[j]
+            if isinstance(node, Store) and self._can_be_output(i, j, node, order):
+                tensor = self.program.outputs[node.target]
+                self.in_place.add(j)
+                self.places[i] = Place(node.target, dict(tensor.strides), is_argument=True)
+                return
+        by_dim = {a.dim: a for a in axes}
+        self.places[i] = self._buffer(f"v{i}", tuple(by_dim[a.dim] for a in order))
+
+    def _can_be_output(self, i: ValueId, j: ValueId, store: Store, order: tuple[Axis, ...]) -> bool:
+        axes = self.program.axes[i]
+        if store.single or set(self.program.axes[j]) != set(axes):
+            return False
+        strides = dict(self.program.outputs[store.target].strides)
+        if order and self._is_from_contraction(i) and strides[order[-1].dim] != 1:
+            return False  # micro-kernels write whole vectors
+        node = self.program.nodes[i]
+        is_sum = isinstance(node, Accumulate) and node.kind is AccumulatorKind.SUM
+        return not (is_sum and len(axes) > 1 and self._has_far_rows(axes, strides))
+
+    def _is_from_contraction(self, i: ValueId) -> bool:
+        writers = [k for k, j in (*self.nests.sinks.items(), *self.nests.slices.items()) if j == i]
+        return any(isinstance(self.program.nodes[k], Contract) for k in (i, *writers))
+
+    def _has_far_rows(self, axes: Iterable[Axis], strides: dict[DataDim, int]) -> bool:
+        return any(
+            self.program.chunk(a) > 1 and strides[a.dim] * self.bytes % 4096 == 0 for a in axes
+        )
+
+    def _natural_order(self, i: ValueId) -> tuple[Axis, ...]:
+        """The value's own order, but the axis a contraction sums over last if it has one."""
+        axes = self.program.axes[i]
+        for j in self.users[i]:
+            node = self.program.nodes[j]
+            if isinstance(node, Contract) and self._is_smaller_operand(i, node):
+                last = [a for a in axes if a.dim == node.dim]
+                return (*(a for a in axes if a.dim != node.dim), *last)
+        return axes
+
+    def _is_smaller_operand(self, i: ValueId, node: Contract) -> bool:
+        other = node.right if node.left == i else node.left
+        return self._elements(self.program.axes[i]) <= self._elements(self.program.axes[other])
+
+    # -- contractions
+
+    def _place_contraction(self, i: ValueId, node: Contract) -> None:
+        strides = {v: self.places[v].strides for v in (node.left, node.right)}
+        contraction = plan_contraction(self.program, i, strides)
+        self.contractions[i] = contraction
+        if contraction.form is not Form.LOOPS:
+            self._pack_row_operand(contraction)
+        self._place_result(i, contraction.result_order)
+
+    def _pack_row_operand(self, c: Contraction) -> None:
+        if c.row in self.packs:
+            return
+        place, axes = self.places[c.row], self.program.axes[c.row]
+        must = c.form is Form.DOT and place.strides[c.depth.dim] != 1
+        far = any(
+            self.program.chunk(a) > 1 and place.strides[a.dim] * self.bytes >= FAR_ROW_BYTES
+            for a in c.rows
+        )
+        size = self._elements(axes) * self.bytes
+        if not must and not (place.is_argument and far and size <= PACK_BYTES):
+            return
+        order = (*c.batch, *c.rows, c.depth)
+        copy = self._buffer(f"pack{c.row}", order)
+        self.packs[c.row] = Pack(c.row, copy, order, self.program.stages[c.row])
+
+    # -- memory
+
+    def _input_place(self, i: ValueId, source: str) -> Place:
+        tensor = self.program.inputs[source]
+        strides = dict(tensor.strides)
+        loop_stride = next((strides[a.dim] for a in self.program.axes[i] if a.looped), 0)
+        return Place(input_pointer(self.program, source), strides, loop_stride, is_argument=True)
+
+    def _elements(self, axes: Iterable[Axis]) -> int:
+        total = 1
+        for axis in axes:
+            total *= self.program.chunk(axis)
+        return total
+
+    def _buffer(self, name: str, order: tuple[Axis, ...]) -> Place:
+        """A row-major buffer with padded rows."""
+        strides: dict[DataDim, int] = {}
+        stride = 1
+        for k, axis in enumerate(reversed(order)):
+            strides[axis.dim] = stride
+            stride *= self.program.chunk(axis)
+            if k == 0 and len(order) > 1 and stride * self.bytes % 1024 == 0:
+                stride += 64 // self.bytes
+        line = 64 // self.bytes
+        elements = -(-stride // line) * line
+        size = elements * self.bytes
+        if size <= STACK_BYTES and self.stack + size <= STACK_TOTAL_BYTES:
+            self.stack += size
+            self.buffers.append(Buffer(name, elements))
+        else:
+            self.buffers.append(Buffer(name, elements, self.workspace))
+            # one more line, so that equal buffers do not start in the same L1 set
+            self.workspace += elements + 4 * line
+        return Place(name, strides)

@@ -1,0 +1,112 @@
+"""How contractions are cut for the register file and caches of the machine.
+
+Measured rules, each worth a factor of 1.3 or more somewhere: rows of a stream are read whole or in
+long pieces; with few rows of the other operand the contracted axis is cut in blocks of 8, outside
+the columns, so that the accumulator stays in the L2 cache; short rows of a stream (a head of 128)
+are taken whole into registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prism_kernels.cpu.contraction import Contraction
+from prism_kernels.tile import Load, TileProgram
+
+LONG_STREAM_BYTES = 256 << 10
+"""A stream longer than this does not stay in the L2 cache."""
+SHORT_ROW_BYTES = 1024
+FEW_ROWS = 16
+FEW_ROWS_K_BLOCK = 8
+"""More rows of a matrix whose row stride is a multiple of 4 KB fall out of one L1 set."""
+MANY_ROWS_K_BLOCK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """The vector registers of the machine, and the schedule's wishes (0: ours)."""
+
+    vectors: int
+    lanes: int
+    element_bytes: int
+    k_block: int = 0
+    column_vectors: int = 0
+    row_block: int = 0
+    dot_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AxpyBlocks:
+    """How an AXPY contraction is cut: rows and vectors of the register block, k-block."""
+
+    rows: int
+    vectors: int
+    k_block: int
+    """0: the whole depth at once."""
+
+
+def registers_of(
+    vector_registers: int, lanes: int, element_bytes: int, schedule: Mapping[str, int]
+) -> Registers:
+    """Registers of the machine with the schedule's options."""
+    return Registers(
+        vector_registers,
+        lanes,
+        element_bytes,
+        k_block=schedule.get("KB", 0),
+        column_vectors=schedule.get("NV", 0),
+        row_block=schedule.get("MR", 0),
+        dot_rows=schedule.get("U", 0),
+    )
+
+
+def axpy_blocks(program: TileProgram, c: Contraction, regs: Registers) -> AxpyBlocks:
+    """The block sizes of a contraction in AXPY form."""
+    rows = math.prod(program.chunk(a) for a in c.rows)
+    columns = math.prod(program.chunk(a) for a in c.columns)
+    row_vectors = -(-columns // regs.lanes)
+    k_block = _k_block(program, c, regs, rows, columns)
+    budget = regs.vectors * 3 // 4
+    if row_vectors <= 8 and regs.vectors >= 32 and not regs.row_block:
+        return AxpyBlocks(max(1, min(rows, 16 // row_vectors)), row_vectors, k_block)
+    most = min(budget, regs.row_block or (8 if rows < 12 or budget < 24 else 12))
+    height = -(-rows // -(-rows // most))  # even blocks: 13 rows are 7 + 6
+    width = regs.column_vectors
+    if not width:
+        width = (budget if rows > 8 else budget * 2 // 3) // height
+        if k_block and rows <= FEW_ROWS:
+            width = 2 if rows <= 4 else 1  # wider pieces of each row in turn disturb prefetching
+    return AxpyBlocks(height, max(1, min(width, 8, row_vectors)), k_block)
+
+
+def _k_block(program: TileProgram, c: Contraction, regs: Registers, rows: int, columns: int) -> int:
+    depth = program.chunk(c.depth)
+    if stream_bytes(program, c, regs) <= LONG_STREAM_BYTES or columns <= 8 * regs.lanes:
+        return 0
+    block = MANY_ROWS_K_BLOCK
+    if rows <= FEW_ROWS:
+        if not isinstance(program.nodes[c.stream], Load):
+            return 0
+        block = regs.k_block or FEW_ROWS_K_BLOCK
+    return block if depth > block else 0
+
+
+def stream_bytes(program: TileProgram, c: Contraction, regs: Registers) -> int:
+    """What a block reads of the stream, all iterations together."""
+    axes = program.axes[c.stream]
+    tile = math.prod(program.chunk(a) for a in axes) * regs.element_bytes
+    is_looped = program.loop is not None and any(a.looped for a in axes)
+    return tile * program.loop.count if is_looped and program.loop else tile
+
+
+def dot_rows(program: TileProgram, c: Contraction, regs: Registers) -> int:
+    """How many rows of the stream a DOT micro-kernel takes: a power of two."""
+    row_bytes = program.chunk(c.depth) * regs.element_bytes
+    rows = min(math.prod(program.chunk(a) for a in c.rows), regs.row_block or 8)
+    # short rows follow each other in memory: one at a time reads a plain stream
+    wish = 1 if row_bytes <= SHORT_ROW_BYTES else min(4, regs.vectors // rows)
+    columns = math.prod(program.chunk(a) for a in c.columns)
+    largest = max(1, min(regs.dot_rows or wish, regs.lanes, columns))
+    return 1 << (largest.bit_length() - 1)

@@ -1,0 +1,314 @@
+"""The two contraction micro-kernels, as explicit LLVM vector code.
+
+Plain loops of loads, multiplications and stores vectorise well by themselves; contractions do
+not, because their speed lies in keeping a block of accumulators in vector registers. Two forms
+cover every contraction of a small row operand x with a streamed operand w:
+
+* `axpy`: acc[m, n] += sum_k x[m, k] w[k, n], n contiguous in w. A block of `rows` x `vectors`
+  accumulators stays in registers over k; each element of x is broadcast.
+* `dot`: s[m, u] = sum_k x[m, k] w[u, k], k contiguous in both. One accumulator per (m, u); at the
+  end a tree of shuffles turns `lanes` accumulators into one vector of sums.
+
+The makers are cached, so that a file that asks twice gets one intrinsic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
+from numba import types
+from numba.extending import intrinsic
+
+from prism_kernels.cpu.intrinsics import (
+    LLVM_TYPES,
+    NUMBA_TYPES,
+    Context,
+    Intrinsic,
+    NumbaType,
+    Typed,
+)
+
+I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+
+
+Step = Callable[[ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
+"""The body of a counted loop: index and carried values to carried values."""
+
+
+def _const(value: int) -> ir.Constant:
+    return ir.Constant(I64, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Writes operations on vectors of `lanes` elements into an LLVM builder."""
+
+    builder: ir.IRBuilder
+    element: ir.Type
+    lanes: int
+
+    @property
+    def kind(self) -> ir.VectorType:
+        """The vector type."""
+        return ir.VectorType(self.element, self.lanes)
+
+    @property
+    def zero(self) -> ir.Constant:
+        """All lanes 0."""
+        return ir.Constant(self.kind, [0.0] * self.lanes)
+
+    @property
+    def suffix(self) -> str:
+        """How LLVM spells the type in the names of overloaded intrinsics."""
+        return f"v{self.lanes}f{8 * self.element_bytes}"
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element; also the only alignment NumPy arrays promise."""
+        return 4 if self.element == ir.FloatType() else 8
+
+    def declare(self, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
+        """An LLVM function by name (llvmlite cannot mangle vector overloads itself)."""
+        known = self.builder.module.globals.get(name)
+        return known or ir.Function(self.builder.module, ir.FunctionType(result, args), name)
+
+    def at(self, pointer: ir.Value, *offsets: ir.Value) -> ir.Value:
+        """The pointer advanced by the offsets, in elements."""
+        for i in offsets:
+            pointer = self.builder.gep(pointer, [i])
+        return pointer
+
+    def load(self, pointer: ir.Value) -> ir.Value:
+        """A vector from memory."""
+        value = self.builder.load(self.builder.bitcast(pointer, self.kind.as_pointer()))
+        value.align = self.element_bytes
+        return value
+
+    def store(self, value: ir.Value, pointer: ir.Value) -> None:
+        """A vector (of any length) to memory."""
+        target = self.builder.bitcast(pointer, value.type.as_pointer())
+        self.builder.store(value, target).align = self.element_bytes
+
+    def fma(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+        """The sum x * y + z."""
+        function = self.declare(f"llvm.fma.{self.suffix}", self.kind, [self.kind] * 3)
+        return self.builder.call(function, [x, y, z])
+
+    def splat(self, scalar: ir.Value) -> ir.Value:
+        """All lanes equal to `scalar`."""
+        undefined = ir.Constant(ir.VectorType(scalar.type, self.lanes), ir.Undefined)
+        first = self.builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
+        return self.builder.shuffle_vector(first, undefined, self.pick([0] * self.lanes))
+
+    @staticmethod
+    def pick(indices: Sequence[int]) -> ir.Constant:
+        """A shuffle mask."""
+        return ir.Constant(ir.VectorType(I32, len(indices)), list(indices))
+
+    def mask(self, count: ir.Value) -> ir.Value:
+        """True in the first `count` lanes."""
+        lanes = ir.Constant(ir.VectorType(I64, self.lanes), list(range(self.lanes)))
+        return self.builder.icmp_signed("<", lanes, self.splat(count))
+
+    def masked_load(self, pointer: ir.Value, mask: ir.Value) -> ir.Value:
+        """A vector from memory, 0 where masked off; those lanes are not read."""
+        source = self.builder.bitcast(pointer, self.kind.as_pointer())
+        function = self.declare(
+            f"llvm.masked.load.{self.suffix}.p0",
+            self.kind,
+            [source.type, I32, ir.VectorType(I1, self.lanes), self.kind],
+        )
+        align = ir.Constant(I32, self.element_bytes)
+        return self.builder.call(function, [source, align, mask, self.zero])
+
+    def masked_store(self, value: ir.Value, pointer: ir.Value, mask: ir.Value) -> None:
+        """Write the lanes that are not masked off."""
+        target = self.builder.bitcast(pointer, self.kind.as_pointer())
+        function = self.declare(
+            f"llvm.masked.store.{self.suffix}.p0",
+            ir.VoidType(),
+            [self.kind, target.type, I32, ir.VectorType(I1, self.lanes)],
+        )
+        align = ir.Constant(I32, self.element_bytes)
+        self.builder.call(function, [value, target, align, mask])
+
+    def counted_loop(
+        self, stop: ir.Value, step: int, carried: Sequence[ir.Value], body: Step
+    ) -> tuple[ir.Value, Sequence[ir.Value]]:
+        """A loop `for k in range(0, stop - step + 1, step)` that carries vectors in registers.
+
+        Returns k after the loop and the carried values.
+        """
+        builder = self.builder
+        entry = builder.block
+        head, inside, after = (builder.append_basic_block(f"k.{n}") for n in ("head", "in", "end"))
+        builder.branch(head)
+        builder.position_at_end(head)
+        k = builder.phi(I64)
+        k.add_incoming(_const(0), entry)
+        values = [builder.phi(v.type) for v in carried]
+        for phi, value in zip(values, carried, strict=True):
+            phi.add_incoming(value, entry)
+        following = builder.add(k, _const(step))
+        builder.cbranch(builder.icmp_signed("<=", following, stop), inside, after)
+        builder.position_at_end(inside)
+        updated = body(k, values)
+        k.add_incoming(following, builder.block)
+        for phi, value in zip(values, updated, strict=True):
+            phi.add_incoming(value, builder.block)
+        builder.branch(head)
+        builder.position_at_end(after)
+        return k, values
+
+
+@cache
+def axpy(  # noqa: PLR0913 - the options of one family of kernels
+    rows: int, vectors: int, *, lanes: int, dtype: str, masked: bool = False, fresh: bool = False
+) -> Intrinsic:
+    """The micro-kernel acc[m * acc_row + n] (+)= sum_k x[m * x_row + k * x_k] w[k * w_k + n].
+
+    `rows` values of m, `vectors` x `lanes` values of n; `fresh` starts from zero instead of acc;
+    `masked` touches only the first `columns` of n.
+    """
+    element = NUMBA_TYPES[dtype]
+
+    def build(
+        context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
+    ) -> ir.Value:
+        acc, acc_row, x, x_row, x_k, w, w_k, depth, columns = args
+        v = Vectors(builder, LLVM_TYPES[element], lanes)
+        starts = [_const(j * lanes) for j in range(vectors)]
+        masks = [v.mask(builder.sub(columns, s)) for s in starts] if masked else []
+
+        def read(pointer: ir.Value, j: int) -> ir.Value:
+            place = v.at(pointer, starts[j])
+            return v.masked_load(place, masks[j]) if masked else v.load(place)
+
+        acc_rows = [v.at(acc, builder.mul(acc_row, _const(m))) for m in range(rows)]
+        first = [v.zero if fresh else read(p, j) for p in acc_rows for j in range(vectors)]
+
+        def step(k: ir.Value, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            w_row = v.at(w, builder.mul(k, w_k))
+            ws = [read(w_row, j) for j in range(vectors)]
+            column = v.at(x, builder.mul(k, x_k))
+            out = []
+            for m in range(rows):
+                factor = v.splat(builder.load(v.at(column, builder.mul(x_row, _const(m)))))
+                out += [v.fma(factor, ws[j], sums[m * vectors + j]) for j in range(vectors)]
+            return out
+
+        _, sums = v.counted_loop(depth, 1, first, step)
+        for m, pointer in enumerate(acc_rows):
+            for j, start in enumerate(starts):
+                if masked:
+                    v.masked_store(sums[m * vectors + j], v.at(pointer, start), masks[j])
+                else:
+                    v.store(sums[m * vectors + j], v.at(pointer, start))
+        return context.get_dummy_value()
+
+    @intrinsic
+    def kernel(  # noqa: PLR0913, PLR0917 - pointers and strides of three matrices
+        _context: Context,
+        acc: NumbaType,
+        acc_row: NumbaType,
+        x: NumbaType,
+        x_row: NumbaType,
+        x_k: NumbaType,
+        w: NumbaType,
+        w_k: NumbaType,
+        depth: NumbaType,
+        columns: NumbaType,
+    ) -> Typed:
+        del acc, acc_row, x, x_row, x_k, w, w_k, depth, columns
+        i, p = types.intp, types.CPointer(element)
+        return types.void(p, i, p, i, i, p, i, i, i), build
+
+    return kernel  # type: ignore[no-any-return]
+
+
+@cache
+def dot(  # noqa: PLR0913 - the options of one family of kernels
+    rows: int, count: int, *, lanes: int, dtype: str, add: bool = False, tail: bool = True
+) -> Intrinsic:
+    """The micro-kernel s[m * s_row + u] (+)= sum_k x[m * x_row + k] w[u * w_row + k].
+
+    `rows` values of m, `count` (a power of two) of u; `add` adds to s; `tail` allows a depth that
+    is no multiple of the vector length.
+    """
+    element = NUMBA_TYPES[dtype]
+
+    def build(
+        context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
+    ) -> ir.Value:
+        s, s_row, x, x_row, w, w_row, depth = args
+        v = Vectors(builder, LLVM_TYPES[element], lanes)
+
+        def step(
+            k: ir.Value, sums: Sequence[ir.Value], read: Callable[[ir.Value], ir.Value]
+        ) -> Sequence[ir.Value]:
+            ws = [read(v.at(w, builder.mul(w_row, _const(u)), k)) for u in range(count)]
+            out = []
+            for m in range(rows):
+                xs = read(v.at(x, builder.mul(x_row, _const(m)), k))
+                out += [v.fma(xs, ws[u], sums[m * count + u]) for u in range(count)]
+            return out
+
+        start = [v.zero] * (rows * count)
+        k, sums = v.counted_loop(depth, lanes, start, lambda k, t: step(k, t, v.load))
+        if tail:
+            mask = v.mask(builder.sub(depth, k))
+            sums = step(k, sums, lambda p: v.masked_load(p, mask))
+        for group in range(0, rows * count, lanes):
+            part = list(sums[group : group + lanes])
+            totals = _transposed_sums(v, part)
+            for i in range(0, len(part), count):
+                width = min(count, lanes)
+                sums_of_row = builder.shuffle_vector(totals, totals, v.pick(range(i, i + width)))
+                place = v.at(s, builder.mul(s_row, _const((group + i) // count)))
+                _store_sums(v, sums_of_row, place, add=add)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def kernel(  # noqa: PLR0913, PLR0917 - pointers and strides of three matrices
+        _context: Context,
+        s: NumbaType,
+        s_row: NumbaType,
+        x: NumbaType,
+        x_row: NumbaType,
+        w: NumbaType,
+        w_row: NumbaType,
+        depth: NumbaType,
+    ) -> Typed:
+        del s, s_row, x, x_row, w, w_row, depth
+        i, p = types.intp, types.CPointer(element)
+        return types.void(p, i, p, i, p, i, i), build
+
+    return kernel  # type: ignore[no-any-return]
+
+
+def _transposed_sums(v: Vectors, sums: list[ir.Value]) -> ir.Value:
+    """One vector whose lane i is the sum over all lanes of sums[i] (at most `lanes` vectors)."""
+    even, odd = v.pick(range(0, 2 * v.lanes, 2)), v.pick(range(1, 2 * v.lanes, 2))
+    shuffle = v.builder.shuffle_vector
+    width = v.lanes
+    while width > 1:
+        if len(sums) > 1 and len(sums) % 2:
+            sums = [*sums, sums[-1]]
+        pairs = [(sums[0], sums[0])]
+        if len(sums) > 1:
+            pairs = list(zip(sums[::2], sums[1::2], strict=True))
+        sums = [v.builder.fadd(shuffle(a, b, even), shuffle(a, b, odd)) for a, b in pairs]
+        width //= 2
+    return sums[0]
+
+
+def _store_sums(v: Vectors, sums: ir.Value, place: ir.Value, *, add: bool) -> None:
+    """Write the sums to memory, or add them to what is there."""
+    if add:
+        old = v.builder.load(v.builder.bitcast(place, sums.type.as_pointer()))
+        old.align = v.element_bytes
+        sums = v.builder.fadd(old, sums)
+    v.store(sums, place)

@@ -1,0 +1,286 @@
+"""Rewrites exp so that no intermediate overflows where the result does not.
+
+Algebra over the reals moves exp about freely; in floating point exp(100) is inf. So an exp(x) whose
+value is summed over exactly one axis r is computed as e = exp(x - m) with a *reference* m = max_r x
+of the value's remaining dims. Values then carry references: the true value is v * exp(sum c m) for
+{m: c}. The rules:
+
+| operator                    | references of the result                | else materialise        |
+|-----------------------------|------------------------------------------|-------------------------|
+| mul, contract               | exponents add                            | m has the summed axis   |
+| div                         | exponents subtract, equal ones cancel    | divisor not yet summed  |
+| sum, max                    | kept                                     | m has the summed axis   |
+| neg, abs, relu              | kept                                     |                         |
+| square, sqrt                | 2 x, 1/2 x                               |                         |
+| reciprocal, rsqrt           | -1 x, -1/2 x                             | operand not yet summed  |
+| add, sub, maximum, minimum  | kept                                     | operands' are not equal |
+| log                         | none: log v + sum c m                    | operand not yet summed  |
+| anything else, stores       |                                          | always                  |
+
+A value is *summed* once its axes contain no r of its references: then it is of the size of 1 and
+v * exp(sum c m) overflows only if the true value does. A value not yet summed is materialised by
+computing it again from the plain exp(x).
+
+In a loop over r the reference runs (`Running`), and accumulators are rescaled when it moves. This
+is online softmax, obtained from any algebraic form of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import assert_never
+
+from prism.ir import AccumulatorKind, DataDim
+from prism_kernels.tile import (
+    Accumulate,
+    Builder,
+    Contract,
+    Load,
+    Map,
+    Reduce,
+    Running,
+    Scalar,
+    Stage,
+    Store,
+    TileNode,
+    TileProgram,
+    ValueId,
+    prune,
+)
+
+References = dict[ValueId, float]
+"""Reference value -> exponent, none of them 0."""
+
+_SCALED = {
+    "neg": 1.0,
+    "abs": 1.0,
+    "relu": 1.0,
+    "square": 2.0,
+    "sqrt": 0.5,
+    "reciprocal": -1.0,
+    "rsqrt": -0.5,
+}
+_ALIKE = frozenset({"add", "sub", "maximum", "minimum"})
+_TRANSPARENT = frozenset({"mul", "div", *_SCALED})
+"""Through these an exp may still reach a sum."""
+
+
+def range_safe(program: TileProgram) -> TileProgram:
+    """The program with every exp that is summed over one axis in range-safe form."""
+    if not any(isinstance(n, Map) and n.op == "exp" for n in program.nodes):
+        return program
+    return _Pass(program).run()
+
+
+class _Pass:
+    """One run over a program; `safe` and `twin` map old values to their two new forms."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self.old = program
+        self.users = program.users()
+        self.new = Builder()
+        self.safe: list[ValueId] = []
+        self.references: list[References] = []  # of the safe form of each old value
+        self.twin: dict[ValueId, ValueId] = {}
+        self.summed_axis: dict[ValueId, DataDim] = {}  # reference -> the axis it is a max over
+
+    def run(self) -> TileProgram:
+        """The rewritten program."""
+        for i, node in enumerate(self.old.nodes):
+            value, references = self._rewrite(i, node)
+            self.safe.append(value)
+            self.references.append({m: c for m, c in references.items() if c})
+        return prune(
+            replace(
+                self.old,
+                nodes=tuple(self.new.nodes),
+                axes=tuple(self.new.axes),
+                stages=tuple(self.new.stages),
+            )
+        )
+
+    def _rewrite(self, i: ValueId, node: TileNode) -> tuple[ValueId, References]:
+        """The safe form of a node: its value, and the references that it carries."""
+        references: References = {}
+        match node:
+            case Load():
+                value = self.new.add(node, self.old.axes[i])
+            case Scalar():
+                value = self.new.add(node)
+            case Map():
+                value, references = self._map(i, node)
+            case Reduce(operand=operand):
+                references = self.references[operand]
+                value, references = self._summed(node, references)
+            case Contract(left=left, right=right):
+                value, references = self._summed(node, self._added(left, right, 1.0))
+            case Accumulate():
+                value, references = self._accumulate(node)
+            case Store(operand=operand):
+                value = self.new.add(replace(node, operand=self._plain(operand)), self.old.axes[i])
+            case Running():
+                raise AssertionError("the pass runs once")
+            case _:
+                assert_never(node)
+        return value, references
+
+    def _summed(
+        self, node: Reduce | Contract, references: References
+    ) -> tuple[ValueId, References]:
+        """A reduction keeps the references, unless one of them varies along its axis."""
+        if self._depends_on(references, node.dim):
+            return self._of_plain(node), {}
+        if isinstance(node, Reduce):
+            return self.new.add(replace(node, operand=self.safe[node.operand])), references
+        left, right = self.safe[node.left], self.safe[node.right]
+        return self.new.add(Contract(left, right, node.dim)), references
+
+    def _map(self, i: ValueId, node: Map) -> tuple[ValueId, References]:
+        if node.op == "exp":
+            return self._exp(i, node.operands[0])
+        references = self._map_references(node)
+        if references is None:
+            return self._of_plain(node), {}
+        value = self.new.add(Map(node.op, tuple(self.safe[j] for j in node.operands)))
+        if node.op == "log" and references:
+            return self.new.add(Map("add", (value, self._exponent(references)))), {}
+        return value, references
+
+    def _map_references(self, node: Map) -> References | None:
+        """What the result carries when the operator works on safe forms; None if it cannot."""
+        first, last = node.operands[0], node.operands[-1]
+        references = self.references[first]
+        match node.op:
+            case "mul" | "div" if node.op == "mul" or self._is_summed(last):
+                return self._added(first, last, 1.0 if node.op == "mul" else -1.0)
+            case "neg" | "abs" | "relu" | "square" | "sqrt":
+                return {m: c * _SCALED[node.op] for m, c in references.items()}
+            case "reciprocal" | "rsqrt" if self._is_summed(first):
+                return {m: c * _SCALED[node.op] for m, c in references.items()}
+            case "log" if self._is_summed(first):
+                return references
+            case op if op in _ALIKE and references == self.references[last]:
+                return references
+            case _:
+                return None if any(self.references[j] for j in node.operands) else {}
+
+    def _exp(self, i: ValueId, operand: ValueId) -> tuple[ValueId, References]:
+        x = self._plain(operand)
+        summed = self._summed_over(i, frozenset(a.dim for a in self.new.axes[x]))
+        if len(summed) != 1 or self._is_never_positive(x):
+            return self.new.add(Map("exp", (x,))), {}
+        (dim,) = summed
+        axis = next(a for a in self.new.axes[x] if a.dim == dim)
+        largest = self.new.add(Reduce("max", x, dim))
+        if axis.looped:
+            reference = self.new.add(Running(largest))
+        else:
+            reference = self.new.add(Map("bound", (largest,)))
+        self.summed_axis[reference] = dim
+        shifted = self.new.add(Map("sub", (x, reference)))
+        return self.new.add(Map("exp", (shifted,))), {reference: 1.0}
+
+    def _summed_over(self, i: ValueId, dims: frozenset[DataDim]) -> set[DataDim]:
+        """The axes over which old value i, or a transparent function of it, is summed."""
+        out: set[DataDim] = set()
+        seen, todo = {i}, [i]
+        while todo:
+            for j in self.users[todo.pop()]:
+                match self.old.nodes[j]:
+                    case Reduce(op="sum", dim=dim) | Contract(dim=dim):
+                        out |= {dim} & dims
+                    case Map(op=op) if op in _TRANSPARENT and j not in seen:
+                        todo.append(j)
+                    case Accumulate() if j not in seen:
+                        todo.append(j)
+                    case _:
+                        continue
+                seen.add(j)
+        return out
+
+    def _is_never_positive(self, x: ValueId) -> bool:
+        """Whether x is y - max y: such an exp is safe as it stands."""
+        node = self.new.nodes[x]
+        if not (isinstance(node, Map) and node.op == "sub"):
+            return False
+        left, right = node.operands
+        top = self.new.nodes[right]
+        return isinstance(top, Reduce) and top.op == "max" and top.operand == left
+
+    def _accumulate(self, node: Accumulate) -> tuple[ValueId, References]:
+        scales: list[tuple[ValueId, float]] = []
+        after: References = {}
+        for m, c in self.references[node.operand].items():
+            reference = self._reference_after(m, node)
+            if reference is None:
+                return self._of_plain(node), {}
+            after[reference] = c
+            if isinstance(self.new.nodes[m], Running):
+                scales.append((m, c))
+        value = Accumulate(node.kind, self.safe[node.operand], node.dim, tuple(scales))
+        return self.new.add(value), after
+
+    def _reference_after(self, m: ValueId, node: Accumulate) -> ValueId | None:
+        """What reference m of the operand is for the accumulated value, if it can have one."""
+        if self.new.stages[m] is Stage.BEFORE:
+            return m
+        if isinstance(self.new.nodes[m], Running):
+            if node.kind is AccumulatorKind.MAX:
+                return None
+            after = self.new.add(Accumulate(AccumulatorKind.MAX, m))  # its last value
+        elif node.kind is AccumulatorKind.CONCAT and self._depends_on((m,), node.dim):
+            after = self.new.add(Accumulate(node.kind, m, node.dim))
+        else:
+            return None
+        self.summed_axis[after] = self.summed_axis[m]
+        return after
+
+    def _added(self, left: ValueId, right: ValueId, sign: float) -> References:
+        """The references of a product (sign 1) or quotient (-1)."""
+        out = dict(self.references[left])
+        for m, c in self.references[right].items():
+            out[m] = out.get(m, 0.0) + sign * c
+        return {m: c for m, c in out.items() if c}
+
+    def _depends_on(self, references: Iterable[ValueId], dim: DataDim | None) -> bool:
+        return any(dim in {a.dim for a in self.new.axes[m]} for m in references)
+
+    def _is_summed(self, i: ValueId) -> bool:
+        """Whether old value i has no axis left over which one of its references is a max."""
+        dims = {a.dim for a in self.new.axes[self.safe[i]]}
+        return not any(self.summed_axis[m] in dims for m in self.references[i])
+
+    def _exponent(self, references: References) -> ValueId:
+        """The sum of c m."""
+        total: ValueId | None = None
+        for m, c in references.items():
+            term = m if c == 1.0 else self.new.add(Map("mul", (m, self.new.add(Scalar(c)))))
+            total = term if total is None else self.new.add(Map("add", (total, term)))
+        assert total is not None  # callers pass at least one reference
+        return total
+
+    def _plain(self, i: ValueId) -> ValueId:
+        """The new value equal to old value i, without references."""
+        if not self.references[i]:
+            return self.safe[i]
+        if i not in self.twin:
+            if self._is_summed(i):
+                factor = self.new.add(Map("exp", (self._exponent(self.references[i]),)))
+                self.twin[i] = self.new.add(Map("mul", (self.safe[i], factor)))
+            else:
+                self.twin[i] = self._of_plain(self.old.nodes[i])
+        return self.twin[i]
+
+    def _of_plain(self, node: TileNode) -> ValueId:
+        """The node computed from operands without references."""
+        match node:
+            case Map(operands=ids):
+                return self.new.add(replace(node, operands=tuple(self._plain(j) for j in ids)))
+            case Contract(left=left, right=right, dim=dim):
+                return self.new.add(Contract(self._plain(left), self._plain(right), dim))
+            case Reduce(operand=operand) | Accumulate(operand=operand):
+                return self.new.add(replace(node, operand=self._plain(operand)))
+            case Load() | Scalar() | Store() | Running():
+                raise AssertionError("carries no reference")
+        assert_never(node)

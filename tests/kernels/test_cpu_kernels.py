@@ -1,0 +1,346 @@
+"""Emitted CPU kernels compute their programs: all forms of graph, at sizes that divide or not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels.legal import mugraph
+from kernels.programs import (
+    ATTENTION,
+    LINEAR,
+    MATMUL,
+    RMSNORM,
+    RMSNORM_DIVIDED_LAST,
+    SOFTMAX_MATMUL,
+    TOLERANCE,
+    assert_computes,
+    random_arguments,
+    run_filled,
+)
+
+from prism.ir import (
+    GRID_DIMS,
+    LOOP_DIM,
+    Accumulator,
+    AccumulatorKind,
+    Apply,
+    BlockGraph,
+    GraphOp,
+    InputLoader,
+    Mapping,
+    MuGraph,
+    OutputSaver,
+    SGraph,
+    evaluate_graph,
+    parse_program,
+)
+
+RMSNORM_FORMS = {
+    "divided after the loop": (RMSNORM_DIVIDED_LAST, {"x": "h"}, "d", True),
+    "divided before the product": (RMSNORM, {"x": "h"}, "d", True),
+    "no loop": (RMSNORM, {"x": "h"}, None, True),
+    "grid over rows and columns": (RMSNORM_DIVIDED_LAST, {"x": "n", "y": "h"}, "d", True),
+    "everything after the loop": (RMSNORM, {"x": "h"}, "d", False),
+    "loop over the columns": (RMSNORM, {"x": "n"}, "h", True),
+    "loop over the rows": (RMSNORM, {}, "n", True),
+    "grid and loop over the rows": (RMSNORM, {"x": "n"}, "n", True),
+    "grid and loop over the columns": (RMSNORM_DIVIDED_LAST, {"x": "h"}, "h", True),
+}
+SIZES = {
+    "even": ({"n": 8, "d": 256, "h": 192}, {"x": 2, "y": 2, "i": 4}),
+    "odd": ({"n": 7, "d": 333, "h": 203}, {"x": 3, "y": 4, "i": 3}),
+    "prime": ({"n": 5, "d": 131, "h": 67}, {"x": 2, "y": 3, "i": 2}),
+    "one row": ({"n": 1, "d": 96, "h": 33}, {"x": 1, "y": 1, "i": 1}),
+    "one column": ({"n": 6, "d": 17, "h": 1}, {"x": 1, "y": 1, "i": 1}),
+    "one of everything": ({"n": 1, "d": 1, "h": 1}, {"x": 1, "y": 1, "i": 1}),
+}
+
+
+@pytest.mark.parametrize("form", RMSNORM_FORMS)
+@pytest.mark.parametrize("sizes", SIZES)
+def test_every_form_of_rmsnorm_is_right_at_every_size(compiled, rng, form, sizes):
+    program, grid, loop, in_body = RMSNORM_FORMS[form]
+    extents, counts = SIZES[sizes]
+    mu = mugraph(program, extents, grid, loop, counts, in_body=lambda i: in_body)
+    dtype = "float32" if sizes in {"odd", "even"} else "float64"
+    arguments = random_arguments(program, extents, rng, dtype)
+    assert_computes(compiled(mu, dtype), program, arguments, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("options", [{"KB": 4}, {"KB": 16, "NV": 1}, {"NV": 4}, {"MR": 3}])
+def test_schedule_options_do_not_change_the_result(compiled, rng, options):
+    sizes = {"n": 8, "d": 500, "h": 1100}
+    mu = mugraph(
+        RMSNORM_DIVIDED_LAST, sizes, {"x": "h"}, "d", {"x": 2, "i": 2}, schedule=options.items()
+    )
+    arguments = random_arguments(RMSNORM_DIVIDED_LAST, sizes, rng)
+    assert_computes(compiled(mu), RMSNORM_DIVIDED_LAST, arguments, TOLERANCE["float32"])
+
+
+MATMUL_SHAPES = [
+    (1, 1000, 300),
+    (300, 1000, 1),
+    (1, 7, 1),
+    (13, 40, 33),
+    (64, 64, 64),
+    (100, 77, 93),
+    (40, 600, 300),  # k-blocks of many rows
+    (17, 2000, 100),
+]
+
+
+@pytest.mark.parametrize("shape", MATMUL_SHAPES)
+@pytest.mark.parametrize("program", [MATMUL, LINEAR], ids=["w[d, h]", "w[h, d]"])
+def test_products_of_all_shapes_are_right(compiled, rng, program, shape):
+    sizes = dict(zip("ndh", shape, strict=True))
+    arguments = random_arguments(program, sizes, rng)
+    assert_computes(compiled(mugraph(program, sizes)), program, arguments, TOLERANCE["float32"])
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_linear_with_other_dot_kernels_is_right(compiled, rng, count):
+    sizes = {"n": 3, "d": 50, "h": 23}
+    mu = mugraph(LINEAR, sizes, schedule=[("U", count)])
+    arguments = random_arguments(LINEAR, sizes, rng)
+    assert_computes(compiled(mu), LINEAR, arguments, TOLERANCE["float32"])
+
+
+@pytest.mark.parametrize("loop", ["n", "d", "h"])
+@pytest.mark.parametrize("program", [MATMUL, LINEAR], ids=["w[d, h]", "w[h, d]"])
+def test_tiles_of_one_element_are_right(compiled, rng, program, loop):
+    sizes = {"n": 5, "d": 12, "h": 9}
+    arguments = random_arguments(program, sizes, rng)
+    for grid in ({}, {"x": "h" if loop == "n" else "n"}):
+        split = next(iter(grid.values()), loop)
+        mu = mugraph(program, sizes, grid, loop, {"x": sizes[split], "i": sizes[loop]})
+        assert_computes(compiled(mu), program, arguments, TOLERANCE["float32"])
+
+
+CONTRACTIONS = {
+    "both operands stored along k last, batch first": ("b, n, k", "b, m, k", "b, n, m"),
+    "k is the slow axis of both": ("k, n", "k, m", "n, m"),
+    "batch is the fast axis of both": ("n, k, b", "k, m, b", "n, m, b"),
+    "batch everywhere different": ("k, b, n", "m, b, k", "m, n, b"),
+    "result transposed": ("n, k", "k, m", "m, n"),
+    "two dims of rows and columns": ("b, n, k", "k, m, c", "b, n, m, c"),
+    "result interleaved": ("b, n, k", "k, m, c", "m, b, c, n"),
+    "outer product of matrix and vector": ("n, k", "k", "n"),
+    "inner product": ("k", "k", ""),
+    "only batch dims": ("b, k", "b, k", "b"),
+}
+
+
+@pytest.mark.parametrize(("loop", "count"), [(None, 1), ("k", 7)])
+@pytest.mark.parametrize("layout", CONTRACTIONS)
+def test_contractions_of_any_layout_are_right(compiled, rng, layout, loop, count):
+    left, right, result = CONTRACTIONS[layout]
+    dims = sorted({d for d in f"{left}, {right}".split(", ") if d})
+    program = parse_program(f"""
+program contraction
+  dims {", ".join(dims)}
+  args p[{left}], q[{right}]
+  p = input p[{left}]
+  q = input q[{right}]
+  %2 = matmul[k](p, q)
+  return %2[{result}]
+""")
+    sizes = {d: s for d, s in {"b": 3, "n": 9, "m": 21, "c": 18, "k": 50}.items() if d in dims}
+    mu = mugraph(program, sizes, {}, loop, {"i": count})
+    arguments = random_arguments(program, sizes, rng, "float64")
+    assert_computes(compiled(mu, "float64"), program, arguments, TOLERANCE["float64"])
+
+
+SIX_DIMS = parse_program("""
+program six
+  dims a, b, c, d, e, f
+  args x[a, c, e, b], y[f, b, d], z[d, a]
+  x = input x[a, c, e, b]
+  y = input y[f, b, d]
+  z = input z[d, a]
+  %3 = mul(x, y)
+  %4 = add(%3, z)
+  %5 = sum[e](%4)
+  %6 = max[c](%4)
+  %7 = mean[b](%5)
+  return %7[f, a, d, c]
+  return %6[e, f, a, b, d]
+""")
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [None, *(pytest.param(d, marks=pytest.mark.slow) for d in "abce")],  # compiles for seconds
+)
+def test_values_of_six_dimensions_are_right(compiled, rng, loop):
+    sizes = {"a": 11, "b": 10, "c": 9, "d": 17, "e": 5, "f": 12}
+    grid = {"x": "f", "y": "d", **({"z": "a"} if loop != "a" else {})}
+    mu = mugraph(SIX_DIMS, sizes, grid, loop, {"x": 2, "y": 3, "i": 2})
+    arguments = random_arguments(SIX_DIMS, sizes, rng, "float64")
+    assert_computes(compiled(mu, "float64"), SIX_DIMS, arguments, TOLERANCE["float64"])
+
+
+SCALARS = parse_program("""
+program scalars
+  dims n
+  args x[n], s[], t[1]
+  x = input x[n]
+  s = input s[]
+  t = input t[]
+  %3 = mul(x, s)
+  %4 = add(%3, t)
+  %5 = sum[n](%4)
+  %6 = size[n]
+  %7 = div(%5, %6)
+  %8 = sub(%4, %7)
+  return %8[n]
+  return %7[1, 1]
+""")
+
+
+@pytest.mark.parametrize("loop", [None, "n"])
+def test_scalar_inputs_size_one_axes_and_scalar_outputs_are_right(compiled, rng, loop):
+    sizes = {"n": 23}
+    mu = mugraph(SCALARS, sizes, {}, loop, {"i": 4})
+    arguments = random_arguments(SCALARS, sizes, rng, "float64")
+    assert_computes(compiled(mu, "float64"), SCALARS, arguments, TOLERANCE["float64"])
+
+
+GRAM = parse_program("""
+program gram
+  dims n, d, m = n
+  args x[n, d]
+  x = input x[n, d]
+  y = input x[m, d]
+  %2 = matmul[d](x, y)
+  return %2[n, m]
+""")
+
+
+@pytest.mark.parametrize("loop", [None, "d", "m"])
+def test_an_argument_read_under_two_names_is_right(compiled, rng, loop):
+    sizes = {"n": 19, "d": 40}
+    mu = mugraph(GRAM, sizes, {"x": "n"}, loop, {"x": 3, "i": 2})
+    arguments = random_arguments(GRAM, sizes, rng)
+    assert_computes(compiled(mu), GRAM, arguments, TOLERANCE["float32"])
+
+
+OUTPUTS = parse_program("""
+program outputs
+  dims n, d, h
+  args x[n, d], w[d, h]
+  x = input x[n, d]
+  w = input w[d, h]
+  %2 = matmul[d](x, w)
+  %3 = sum[d](x)
+  %4 = square(x)
+  %5 = mul(%2, %3)
+  return %2[n, h]
+  return %3[n]
+  return %4[d, n]
+  return %5[h, n]
+  return %2[h, n]
+""")
+
+
+@pytest.mark.parametrize("loop", [None, "d", "h", "n"])
+def test_several_outputs_are_right_also_where_blocks_share_them(compiled, rng, loop):
+    sizes = {"n": 6, "d": 37, "h": 40}
+    mu = mugraph(OUTPUTS, sizes, {"x": "h"}, loop, {"x": 3, "i": 2})
+    arguments = random_arguments(OUTPUTS, sizes, rng)
+    assert_computes(compiled(mu), OUTPUTS, arguments, TOLERANCE["float32"])
+
+
+EXTREMES = parse_program("""
+program extremes
+  dims n, d, h
+  args x[n, d, h], y[d]
+  x = input x[n, d, h]
+  y = input y[d]
+  %2 = max[d](x)
+  %3 = mul(x, y)
+  %4 = max[d](%3)
+  %5 = max[h](%4)
+  %6 = sub(%3, %4)
+  return %2[h, n]
+  return %5[n]
+  return %6[n, d, h]
+""")
+
+
+@pytest.mark.parametrize("loop", [None, "n", "d", "h"])
+def test_maxima_over_looped_and_other_dims_are_right(compiled, rng, loop):
+    sizes = {"n": 5, "d": 23, "h": 18}
+    grid = {"x": "n"} if loop != "n" else {}
+    mu = mugraph(EXTREMES, sizes, grid, loop, {"x": 2, "i": 3})
+    arguments = random_arguments(EXTREMES, sizes, rng)
+    arguments[0][1, 3] -= 100.0
+    assert_computes(compiled(mu), EXTREMES, arguments, TOLERANCE["float32"])
+
+
+def test_a_block_index_past_the_clipped_chunk_never_writes_outside(compiled, rng):
+    sizes = {"n": 7, "d": 20, "h": 101}
+    mu = mugraph(MATMUL, sizes, {"x": "n", "y": "h"}, None, {"x": 4, "y": 6})
+    kernel = compiled(mu)
+    arguments = random_arguments(MATMUL, sizes, rng)
+    guarded = np.full((9, 101), 7.0, np.float32)
+    kernel.run_into(arguments, [guarded[1:8]])
+    assert (guarded[[0, 8]] == 7.0).all()
+    assert_computes(kernel, MATMUL, arguments, TOLERANCE["float32"])
+
+
+@pytest.mark.parametrize("program", [ATTENTION, SOFTMAX_MATMUL], ids=["attention", "softmax"])
+def test_the_graph_means_what_its_blocks_compute(compiled, rng, program):
+    sizes = dict.fromkeys(program.size_names, 11)
+    sizes["n" if "n" in sizes else "b"] = 4
+    loop = "l" if "l" in sizes else "d"
+    mu = mugraph(program, sizes, {"x": "n" if "n" in sizes else "b"}, loop, {"x": 2, "i": 3})
+    arguments = random_arguments(program, sizes, rng, "float64")
+    arrays = {a.name: x for a, x in zip(program.arguments, arguments, strict=True)}
+    (expected,) = evaluate_graph(mu, arrays)
+    (out,) = compiled(mu, "float64")(*arguments)
+    np.testing.assert_allclose(out, expected, rtol=1e-12)
+
+
+BROADCAST = parse_program("""
+program broadcast
+  dims n, d, h
+  args x[n, d], y[d, h]
+  x = input x[n, d]
+  y = input y[d, h]
+  %2 = sum[d](x)
+  %3 = 2.5
+  %4 = sum[h](y)
+  return %2[h, n]
+  return %3[d]
+  return %4[n, d, 1]
+""")
+
+
+@pytest.mark.parametrize("grid", [{}, {"x": "n"}])
+@pytest.mark.parametrize("loop", [None, "n", "d", "h"])
+def test_outputs_are_broadcast_over_dims_their_value_lacks(compiled, rng, grid, loop):
+    sizes = {"n": 5, "d": 7, "h": 18}
+    mu = mugraph(BROADCAST, sizes, grid, loop, {"x": 2, "i": 2})
+    arguments = random_arguments(BROADCAST, sizes, rng, "float64")
+    assert_computes(compiled(mu, "float64"), BROADCAST, arguments, TOLERANCE["float64"])
+
+
+def test_blocks_and_iterations_that_split_nothing_repeat_the_same_work(compiled, rng):
+    block = BlockGraph(
+        (
+            InputLoader("x", ("n", "d")),
+            InputLoader("w", ("d", "h")),
+            Apply("matmul", (0, 1), "d"),
+            Accumulator(2, AccumulatorKind.MAX, "i"),
+            Accumulator(2, AccumulatorKind.SUM, "i"),
+            Apply("sub", (4, 3)),
+            OutputSaver(5, "out0", ("n", "h")),
+        )
+    )
+    kernel = GraphOp(GRID_DIMS[:2], (LOOP_DIM,), Mapping(frozenset()), block)
+    sizes = {"n": 4, "d": 9, "h": 6}
+    mu = MuGraph(SGraph(MATMUL, (kernel,)), tuple(sizes.items()), ((("x", 3), ("y", 2), ("i", 5)),))
+    x, w = random_arguments(MATMUL, sizes, rng, "float64")
+    (out,) = run_filled(compiled(mu, "float64"), (x, w))
+    np.testing.assert_allclose(out, 4 * (x @ w), rtol=1e-12)
+    np.testing.assert_allclose(out, evaluate_graph(mu, {"x": x, "w": w})[0], rtol=1e-12)

@@ -24,9 +24,9 @@ from prism.ir import (
     SGraph,
     format_program,
     format_sgraph,
-    loop_stages,
     parse_program,
     parse_sgraph,
+    stage_names,
 )
 from prism.verdict import Verdict
 
@@ -38,8 +38,13 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ArtifactGraph:
-    """A graph as the artifact holds it; see `FoundGraph` of `prism.search`."""
+class FoundGraph:
+    """A graph that was verified, as a search returns it and an artifact holds it.
+
+    `stages[k]`: where each block node of kernel k runs ("once", "body", "after"), joined by
+    blanks. The program's own graph has the id "program" and is there even where the budgets leave
+    it out: `is_fallback` marks it.
+    """
 
     id: str
     graph: SGraph
@@ -47,7 +52,7 @@ class ArtifactGraph:
     op_count: int
     accumulator_count: int
     stages: tuple[str, ...]
-    is_fallback: bool
+    is_fallback: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Artifact:
     """A vetted search artifact."""
 
     program: Program
-    graphs: tuple[ArtifactGraph, ...]
+    graphs: tuple[FoundGraph, ...]
     complete: bool
     cuts: tuple[str, ...]
     search_s: float
@@ -65,25 +70,6 @@ class Artifact:
     fingerprint: str
     seed: int
     prism_version: str
-
-
-class _Graph(Protocol):
-    """A graph to save."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def graph(self) -> SGraph: ...
-    @property
-    def verdict(self) -> Verdict: ...
-    @property
-    def op_count(self) -> int: ...
-    @property
-    def accumulator_count(self) -> int: ...
-    @property
-    def stages(self) -> tuple[str, ...]: ...
-    @property
-    def is_fallback(self) -> bool: ...
 
 
 class _Options(Protocol):
@@ -105,7 +91,7 @@ class Searched(Protocol):
         """What was searched."""
 
     @property
-    def graphs(self) -> Sequence[_Graph]:
+    def graphs(self) -> Sequence[FoundGraph]:
         """What was found."""
 
     @property
@@ -260,7 +246,7 @@ def _check_schema(root: _Object) -> None:
     raise ParseError(f"schema: {schema!r} is no search artifact ({SCHEMA})")
 
 
-def _graph(item: _Object, program: Program) -> ArtifactGraph:
+def _graph(item: _Object, program: Program) -> FoundGraph:
     graph = _parsed(parse_sgraph, item.get("text", str), item.at("text"))
     if graph.program != program:
         raise ParseError(f"{item.at('text')}: the graph is of another program than the artifact")
@@ -270,7 +256,7 @@ def _graph(item: _Object, program: Program) -> ArtifactGraph:
             f"{item.at('id')}: {name!r} is not the id of this graph ({graph_id(graph)}); "
             "the file was changed by hand: search again"
         )
-    stages = tuple(" ".join(s.value for s in loop_stages(k)) for k in graph.kernels)
+    stages = stage_names(graph)
     if item.strings("stages") != stages:
         raise ParseError(f"{item.at('stages')}: the stages are not those of the graph")
     verdicts = [v.value for v in Verdict]
@@ -279,7 +265,7 @@ def _graph(item: _Object, program: Program) -> ArtifactGraph:
         raise ParseError(
             f"{item.at('verdict')}: {verdict!r} is no verdict; there are {', '.join(verdicts)}"
         )
-    return ArtifactGraph(
+    return FoundGraph(
         id=name,
         graph=graph,
         verdict=Verdict(verdict),

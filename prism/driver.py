@@ -19,10 +19,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from prism.artifact import load_artifact, save_artifact
+from prism.artifact import FoundGraph, load_artifact, save_artifact
 from prism.cache import CacheWarning, entry_path, write_atomically
 from prism.errors import KernelError, PrismError, UsageError
-from prism.ir import Program, SGraph, bind_sizes, format_program
+from prism.ir import Program, bind_sizes, format_program
 from prism.optimized import Optimized, Winner, compiled, from_json, source_path
 from prism.plugins import Group, load
 from prism.protocols import Target
@@ -48,22 +48,6 @@ if TYPE_CHECKING:
     from prism.search import SearchOptions
 
 __all__ = ["Optimized", "TuneResult", "optimize", "tune"]
-
-
-class FoundGraph(Protocol):
-    """A graph of a search result or artifact."""
-
-    @property
-    def id(self) -> str:
-        """Its name within the result."""
-
-    @property
-    def graph(self) -> SGraph:
-        """The graph."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """What verification said."""
 
 
 class Found(Protocol):
@@ -169,7 +153,7 @@ def optimize(  # noqa: PLR0913 - the options of the command
     path = entry_path("tuned", key)
     if cache and (hit := _cached_kernel(path, target, budget)) is not None:
         return hit
-    found, search_facts = _search(program, search_options, cache=cache, progress=progress)
+    found, searched = _search(program, search_options, cache=cache, progress=progress)
     try:
         result = tune(
             found, bound, target=target, dtype=dtype, budget_s=budget, seed=seed, progress=progress
@@ -179,7 +163,7 @@ def optimize(  # noqa: PLR0913 - the options of the command
     winner = None
     if result.best is not None:
         winner = Winner(result.best.config.graph_id, result.best.mu, result.best.source)
-    facts = {"search": search_facts, "tune": tune_facts(result)}
+    facts = {"search": searched, "tune": tune_facts(result)}
     made = compiled(Optimized(program, bound, dtype, target, winner, facts))
     if cache and not made.is_fallback and result.stopped != "interrupted":
         _store(path, made, result, budget)

@@ -68,7 +68,7 @@ class Kernel(Protocol):
 
 
 class Target(Protocol):
-    """A place kernels run: emits, compiles and times them."""
+    """A place kernels run: emits and loads them, and predicts what they cost."""
 
     name: str
 

@@ -227,6 +227,28 @@ def counts_of(value: object) -> Counts:
     return tuple((name, _integer(count)) for name, count in items)
 
 
+def append_line(path: Path, text: str) -> None:
+    """Add one line to a JSON-lines file, whole or not at all.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    line = text.encode() + b"\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            # a line that a kill cut off must not swallow this one
+            end = os.lseek(descriptor, 0, os.SEEK_END)
+            if end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
+                line = b"\n" + line
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise UsageError(f"cannot write the record file {path}: {error}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class RecordFile:
     """A JSON-lines file of trials."""
@@ -239,20 +261,7 @@ class RecordFile:
         Raises:
             UsageError: the file cannot be written.
         """
-        line = to_line(trial).encode() + b"\n"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                # a line that a kill cut off must not swallow this one
-                end = os.lseek(descriptor, 0, os.SEEK_END)
-                if end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
-                    line = b"\n" + line
-                os.write(descriptor, line)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise UsageError(f"cannot write the record file {self.path}: {error}") from error
+        append_line(self.path, to_line(trial))
 
     def read(self) -> tuple[Trial, ...]:
         """Every trial in the file, in order; none when there is no file.

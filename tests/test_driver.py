@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from tune.graphs import MATMUL, matmul_graph
 import prism
 from prism import driver, frontend
 from prism.artifact import save_artifact
-from prism.cache import CacheWarning, cache_folder, entry_path, write_atomically
+from prism.cache import CacheWarning
 from prism.driver import optimize, tune
 from prism.errors import ParseError, PluginError, SizeError, TraceError, UsageError
 from prism.ir import SGraph
@@ -263,28 +262,6 @@ def test_a_cache_that_cannot_be_written_costs_a_warning(tuned, cache):
     with pytest.warns(CacheWarning) as caught:
         call(optimize(MATMUL, sizes=SIZES, target=FAKE))
     assert any("is not cached" in str(warning.message) for warning in caught)
-
-
-def test_concurrent_writers_leave_one_whole_file(tmp_path):
-    path = tmp_path / "deep" / "entry.json"
-    texts = [str(i) * 200_000 for i in range(8)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda text: write_atomically(path, text), texts * 5))
-    assert path.read_text() in texts
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_an_entry_depends_on_all_of_its_key(cache):
-    key = {"program": "p", "sizes": {"n": 1}}
-    paths = {entry_path("tuned", k) for k in (key, key | {"dtype": "float32"}, {"program": "p"})}
-    assert len(paths) == 3
-    assert all(path.is_relative_to(cache) for path in paths)
-    assert entry_path("tuned", {"sizes": {"n": 1}, "program": "p"}) in paths
-
-
-def test_the_cache_lies_in_the_users_folder_by_default(monkeypatch):
-    monkeypatch.delenv("PRISM_CACHE_DIR")
-    assert "prism" in cache_folder().name
 
 
 # --- what is imported when

@@ -20,6 +20,7 @@ import click
 from rich.console import Console
 
 from prism.cli.render import percent, seconds, table, times
+from prism.record import append_line
 
 SCHEMA = "prism.experiment.bench/1"
 
@@ -83,7 +84,7 @@ def main(*, smoke: bool, seed: int, output: Path | None, again: bool, **measurin
         if line is None:
             click.echo(f"[{number}/{len(cases)}] {program} {sizes}", err=True)
             line = {"schema": SCHEMA, "key": key, **measure(program, sizes, setting)}
-            append_line(path, line)
+            append_line(path, json.dumps(line))
         results.append(line)
     show(results)
     click.echo(f"lines: {path}")
@@ -140,15 +141,6 @@ def _parsed(lines: list[str]) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(data, dict):
             yield data
-
-
-def append_line(path: Path, line: dict[str, Any]) -> None:
-    """Add one line at once, so that an interrupt loses no earlier one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
-        # a line that an interrupt cut off must not swallow this one
-        is_cut = file.tell() > 0 and path.read_bytes()[-1:] != b"\n"
-        file.write(b"\n" * is_cut + json.dumps(line).encode() + b"\n")
 
 
 def show(results: list[dict[str, Any]]) -> None:

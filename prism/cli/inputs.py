@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from prism.artifact import Artifact, ArtifactGraph
+from prism.artifact import Artifact, FoundGraph
 from prism.bench import border_bytes
 from prism.errors import SizeError, UsageError
 from prism.ir import Program
@@ -61,7 +61,7 @@ def check_output(path: Path | None) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def find_graph(artifact: Artifact, file: str, graph_id: str) -> ArtifactGraph:
+def find_graph(artifact: Artifact, file: str, graph_id: str) -> FoundGraph:
     """A graph of an artifact by its id.
 
     Raises:

@@ -179,13 +179,6 @@ def search_options(function: Decorated) -> Decorated:
     return function
 
 
-def threads_option(function: Decorated) -> Decorated:
-    """`--threads N`, at most the CPUs this process may use."""
-    return click.option(
-        "--threads", type=click.IntRange(1), help="Threads of each contestant (default: all CPUs)."
-    )(function)
-
-
 def tune_options(function: Decorated) -> Decorated:
     """`--target` and `--dtype`."""
     function = click.option("--dtype", default="float32", show_default=True, metavar="NAME")(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 from rich.console import RenderableType
 from rich.table import Table
 
-from prism.artifact import save_artifact
+from prism.artifact import FoundGraph, save_artifact
 from prism.cli.answer import Answer, Status
 from prism.cli.describe import graph_json, graph_line, mapping_line
 from prism.cli.inputs import check_output
@@ -18,40 +18,11 @@ from prism.cli.params import budget_option, only, search_options
 from prism.cli.render import seconds, table
 from prism.cli.run import Bar, Run, answering
 from prism.frontend import load_program
-from prism.ir import SGraph, format_program
+from prism.ir import format_program
 from prism.search import SearchOptions, SearchResult, search
-from prism.verdict import Verdict
 
 SHOWN = 12
 """Graphs in the table; `prism show` prints them all."""
-
-
-class Listed(Protocol):
-    """A graph of a search result or of an artifact."""
-
-    @property
-    def id(self) -> str:
-        """Its name."""
-
-    @property
-    def graph(self) -> SGraph:
-        """The graph."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """What verification said."""
-
-    @property
-    def op_count(self) -> int:
-        """Block operators, as `--max-ops` counts them."""
-
-    @property
-    def accumulator_count(self) -> int:
-        """Accumulators, as `--max-accumulators` counts them."""
-
-    @property
-    def is_fallback(self) -> bool:
-        """Whether it is the program itself, there whatever was found."""
 
 
 @click.command("search")
@@ -153,7 +124,7 @@ def search_json(result: SearchResult) -> dict[str, Any]:
     }
 
 
-def listed_json(found: Listed) -> dict[str, Any]:
+def listed_json(found: FoundGraph) -> dict[str, Any]:
     """A graph with its counts as JSON-able data."""
     return {
         **graph_json(found.id, found.graph, found.verdict.value),
@@ -201,7 +172,7 @@ def funnel(counters: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield table(tuple(f">{name.replace('_', ' ')}" for name in stages), rows)
 
 
-def graphs_table(graphs: Sequence[Listed]) -> Table:
+def graphs_table(graphs: Sequence[FoundGraph]) -> Table:
     """One row per graph: counts, mapping, operators by stage."""
     rows = [
         (
@@ -217,7 +188,7 @@ def graphs_table(graphs: Sequence[Listed]) -> Table:
     return table(("graph", "verdict", ">ops", ">acc", "mapping", "operators"), rows)
 
 
-def _graphs(found: Sequence[Listed]) -> Iterator[RenderableType]:
+def _graphs(found: Sequence[FoundGraph]) -> Iterator[RenderableType]:
     yield graphs_table(found[:SHOWN])
     if len(found) > SHOWN:
         yield f"... and {len(found) - SHOWN} more; save them with -o and see prism show"

@@ -1,6 +1,6 @@
 """Saturates one e-graph from a program's outputs: everything the algebra proves equal to them.
 
-The search walks this e-graph instead of guessing graphs (DESIGN section 4). Only the rules of
+The search walks this e-graph instead of guessing graphs (ARCHITECTURE.md). Only the rules of
 ruleset `algebra` run: those of `algebra-verify` would blow it up, and there is nothing parallel in
 a program.
 """

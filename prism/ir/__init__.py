@@ -55,7 +55,7 @@ from prism.ir.program import (
     result_dims,
 )
 from prism.ir.sizes import Size, tile_size
-from prism.ir.stages import LoopStage, loop_stages
+from prism.ir.stages import LoopStage, loop_stages, stage_names
 from prism.ir.text import format_mapping, format_program, format_sgraph
 
 __all__ = [
@@ -116,6 +116,7 @@ __all__ = [
     "parse_sgraph",
     "result_dims",
     "sizes_of",
+    "stage_names",
     "thread_graphs",
     "tile_size",
 ]

@@ -1,9 +1,9 @@
 """A program: what the user wrote, as a list of operators over named dimensions.
 
-Every axis of every tensor carries a *data dimension*, a name such as `n` or `d` (DESIGN: named
-dimensions). Two axes match because they carry the same name, never because their sizes happen to
-agree. A dimension used twice in one tensor gets an *alias*: another name of the same size. Axes of
-size one that only steer broadcasting carry no dimension (`None` in `axes`).
+Every axis of every tensor carries a *data dimension*, a name such as `n` or `d`. Two axes match
+because they carry the same name, never because their sizes happen to agree. A dimension used twice
+in one tensor gets an *alias*: another name of the same size. Axes of size one that only steer
+broadcasting carry no dimension (`None` in `axes`).
 
 A program is in SSA form: node i may refer to nodes 0..i-1. Sizes are symbolic until `bind_sizes`.
 """

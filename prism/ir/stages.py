@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from prism.ir.graph import Accumulator, GraphOp, InputLoader
+from prism.ir.graph import Accumulator, GraphOp, InputLoader, SGraph
 
 
 class LoopStage(Enum):
@@ -33,6 +33,11 @@ def loop_stages(graph_op: GraphOp) -> tuple[LoopStage, ...]:
         else:
             out.append(LoopStage.ONCE)
     return tuple(out)
+
+
+def stage_names(graph: SGraph) -> tuple[str, ...]:
+    """Per kernel, the stage of every node by name, joined by blanks."""
+    return tuple(" ".join(s.value for s in loop_stages(kernel)) for kernel in graph.kernels)
 
 
 def _varies(graph_op: GraphOp, loader: InputLoader) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from prism.artifact import FoundGraph
 from prism.identity import PROGRAM_ID, graph_id
 from prism.search.assemble import program_graph
 from prism.search.explain import explain
-from prism.search.options import FoundGraph, RejectedGraph, SearchOptions, SearchResult
+from prism.search.options import RejectedGraph, SearchOptions, SearchResult
 from prism.search.pruning import (
     Equality,
     Gate,

@@ -3,7 +3,7 @@
 The walk goes backwards from the roots. A partial DAG is the set of classes still needed, as a bit
 mask over the cone's topological order; its highest bit is a class whose readers are all decided,
 so choosing its operator here is the only place where this DAG can get it: every DAG comes out
-exactly once, and where every class is computable there are no dead ends (facts: a million per
+exactly once, and where every class is computable there are no dead ends (measured: a million per
 second). DAGs come in the order of how many operators differ from the preferred ones, so that a
 walk that is cut short has seen the program's own DAG and its neighbourhood.
 """

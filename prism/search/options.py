@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from prism.artifact import FoundGraph
 from prism.errors import UsageError
-from prism.ir import Program, SGraph
+from prism.ir import Program
 from prism.verdict import Verdict
 
 MAX_GRID_DIMS = 3
@@ -60,24 +61,6 @@ class SearchOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundGraph:
-    """A graph that was verified.
-
-    `stages[k]`: where each block node of kernel k runs ("once", "body", "after"), joined by
-    blanks. The program's own graph has the id "program" and is there even where the budgets leave
-    it out: `is_fallback` marks it.
-    """
-
-    id: str
-    graph: SGraph
-    verdict: Verdict
-    op_count: int
-    accumulator_count: int
-    stages: tuple[str, ...]
-    is_fallback: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class RejectedGraph:
     """A candidate that verification did not prove, and why placement thinks so."""
 
@@ -91,7 +74,7 @@ class SearchResult:
     """The verified graphs, the best looking first, and what the search did.
 
     `complete` is true when every graph within `limits` was judged, relative to the axioms; `cuts`
-    says what was not. `counters` are those of DESIGN section 8.
+    says what was not. `counters` is what `prism search --json` prints under that name.
     """
 
     program: Program

@@ -1,4 +1,4 @@
-"""The search: from a program to its verified sGraphs, for all sizes at once (DESIGN section 4).
+"""The search: from a program to its verified sGraphs, for all sizes at once (ARCHITECTURE.md).
 
     saturate   everything the axioms prove equal to the program        prism.egraph
     cone       one choice of operator per e-class                      cone
@@ -19,18 +19,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from prism.artifact import FoundGraph
 from prism.egraph import AxiomSet, load_axioms, saturate
 from prism.egraph import Limits as SaturationLimits
 from prism.errors import GraphError
 from prism.identity import PROGRAM_ID, graph_id
-from prism.ir import Apply, InputLoader, Program, SGraph, loop_stages
+from prism.ir import Apply, InputLoader, Program, SGraph, stage_names
 from prism.plugins import Group, load
 from prism.protocols import Encoding
 from prism.search.assemble import build_graph, program_graph
 from prism.search.cone import Cone, build_cone
 from prism.search.explain import explain
 from prism.search.generate import Cuts, Generator, Limits, preferred_dag
-from prism.search.options import FoundGraph, RejectedGraph, SearchOptions, SearchResult
+from prism.search.options import RejectedGraph, SearchOptions, SearchResult
 from prism.search.pruning import Gate, load_pruners
 from prism.search.ranking import Ranked, best_looking
 from prism.search.wiring import Arena
@@ -206,7 +207,7 @@ class _Search:
             fault = explain(graph)
             if verdict is Verdict.PROVED and fault is None:
                 counts = (ranked.op_count, ranked.accumulator_count)
-                self.found.append(FoundGraph(key, graph, verdict, *counts, _stages(graph)))
+                self.found.append(FoundGraph(key, graph, verdict, *counts, stage_names(graph)))
                 continue
             if verdict is Verdict.GAVE_UP:
                 self.cuts.add("gave_up", "verification: a limit was reached on some graphs")
@@ -239,7 +240,7 @@ class _Search:
         )
 
     def counters(self) -> dict[str, Any]:
-        """What the search did, as `prism search --json` prints it (DESIGN section 8)."""
+        """What the search did, as `prism search --json` prints it."""
         generator = self.generator
         encoding = None if generator is None else generator.mappings.count
         return {
@@ -290,9 +291,5 @@ def _fallback(program: Program) -> FoundGraph:
     nodes = graph.kernels[0].block.nodes
     op_count = sum(isinstance(node, Apply | InputLoader) for node in nodes)
     return FoundGraph(
-        PROGRAM_ID, graph, Verdict.PROVED, op_count, 0, _stages(graph), is_fallback=True
+        PROGRAM_ID, graph, Verdict.PROVED, op_count, 0, stage_names(graph), is_fallback=True
     )
-
-
-def _stages(graph: SGraph) -> tuple[str, ...]:
-    return tuple(" ".join(s.value for s in loop_stages(kernel)) for kernel in graph.kernels)

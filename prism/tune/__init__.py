@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prism.tune.check import TOLERANCES, dtype_of
-from prism.tune.instantiate import instantiate, mu_graphs
+from prism.tune.instantiate import instantiate
 from prism.tune.space import Config, GraphSpace, Space, build_space
 from prism.tune.strategies import Strategy
 from prism.tune.task import Best, Budget, Progress, Task, TuneResult, device_text
@@ -25,5 +25,4 @@ __all__ = [
     "device_text",
     "dtype_of",
     "instantiate",
-    "mu_graphs",
 ]

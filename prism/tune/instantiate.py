@@ -5,11 +5,9 @@ MuGraphs are made one at a time, when a strategy asks for them; the space holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from prism.errors import GraphError
 from prism.ir import MuGraph
-from prism.tune.space import Config, GraphSpace, Space, is_legal
+from prism.tune.space import Config, GraphSpace, is_legal
 
 
 def instantiate(space: GraphSpace, config: Config) -> MuGraph:
@@ -23,11 +21,3 @@ def instantiate(space: GraphSpace, config: Config) -> MuGraph:
         if not is_legal(op, dict(counts), sizes):
             raise GraphError(f"{config}: a tile would be empty at sizes {sizes}")
     return MuGraph(space.graph, space.sizes, config.par_sizes, config.schedule)
-
-
-def mu_graphs(space: Space) -> Iterator[tuple[Config, MuGraph]]:
-    """Every config of a space with its muGraph, lazily."""
-    for graph in space.graphs:
-        for index in range(len(graph)):
-            config = graph.config(index)
-            yield config, instantiate(graph, config)

@@ -73,7 +73,12 @@ def test_other_dtypes_are_refused_by_name(cpu, dtype):
 def test_tiles_too_large_for_memory_are_refused(cpu):
     mu = mugraph(SOFTMAX, {"n": 1 << 16, "d": 1 << 16})
     assert "MB" in cpu.refusal(mu, "float32")
-    assert cpu.refusal(mugraph(SOFTMAX, SIZES), "float32") is None
+    assert cpu.refusal(mugraph(MATMUL, SIZES), "float32") is None
+
+
+def test_arrays_past_64_bit_offsets_are_refused(cpu):
+    mu = mugraph(MATMUL, {"n": 1 << 40, "d": 1 << 23, "h": 1}, {"x": "n"}, None, {"x": 1 << 40})
+    assert "64-bit offsets overflow" in cpu.refusal(mu, "float32")
 
 
 # -- files
@@ -120,7 +125,7 @@ def test_a_file_that_is_not_exactly_ours_is_never_run(cpu, tmp_path, part):
 
 @pytest.mark.parametrize("content", [None, b"", b"short", b"x" * 33])
 def test_a_missing_or_broken_key_is_made_anew_and_kept(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(kernel_module, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(kernel_module, "writable_folder", lambda: tmp_path)
     path = tmp_path / "kernel-seal.key"
     if content is not None:
         path.write_bytes(content)
@@ -241,7 +246,7 @@ def test_the_device_describes_this_machine(cpu):
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"x": "y"}', '{"x": null}', "\0"])
 def test_a_broken_device_cache_is_measured_anew(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(device_module, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(device_module, "writable_folder", lambda: tmp_path)
     monkeypatch.setattr(device_module, "_measure_stream", lambda threads: (12.5, True))
     (tmp_path / "device.json").write_text(content, encoding="utf-8")
     assert device_module._stream_gbps(3) == 12.5
@@ -249,8 +254,17 @@ def test_a_broken_device_cache_is_measured_anew(tmp_path, monkeypatch, content):
     assert device_module._stream_gbps(3) == 12.5
 
 
+def test_the_key_and_the_bandwidth_follow_the_cache_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PRISM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(device_module, "_measure_stream", lambda threads: (12.5, True))
+    kernel_module._key.__wrapped__()
+    device_module._stream_gbps(3)
+    kept = {path.name for path in (tmp_path / "cache").iterdir()}
+    assert kept == {"kernel-seal.key", "device.json"}
+
+
 def test_a_bandwidth_measured_on_a_busy_machine_is_not_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(device_module, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(device_module, "writable_folder", lambda: tmp_path)
     monkeypatch.setattr(device_module, "_measure_stream", lambda threads: (3.0, False))
     assert device_module._stream_gbps(2) == 3.0
     assert not (tmp_path / "device.json").exists()

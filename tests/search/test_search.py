@@ -29,7 +29,7 @@ from prism.search import SearchOptions, explain, search
 from prism.verdict import Verdict
 
 REFERENCE = SearchOptions(max_ops=11, max_accumulators=3)
-"""The limits of the authors' own search (DESIGN section 8)."""
+"""The limits of the authors' own search."""
 
 WORKLOADS = {
     f.__name__: f

@@ -23,7 +23,7 @@ from prism.ir import (
     chunk,
     is_legal_count,
 )
-from prism.tune import build_space, instantiate, mu_graphs
+from prism.tune import build_space, instantiate
 from prism.tune.space import Extent, candidate_counts, is_legal, legal_choices, uses_local_size
 
 sizes_in = st.integers(1, 5000)
@@ -138,10 +138,11 @@ def test_a_space_counts_and_indexes_its_configs():
     assert str(configs[0]) == "g0 x=1 i=1 fault=0 delay_ms=1"
 
 
-def test_mu_graphs_are_made_lazily_and_carry_every_size():
+def test_a_mu_graph_carries_every_size_and_the_counts_of_its_config():
     sizes = bind_sizes(matmul_graph().program, {"n": 8, "d": 64, "h": 64})
     space = build_space((("g0", matmul_graph()),), sizes, Scheduled())
-    for config, mu in islice(mu_graphs(space), 5):
+    for config in islice(space, 5):
+        mu = instantiate(space.graphs[0], config)
         assert dict(mu.sizes) == sizes
         assert mu.par_sizes == config.par_sizes
 

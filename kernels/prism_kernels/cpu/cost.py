@@ -72,9 +72,10 @@ def check_resources(plan: Plan, element_bytes: int, threads: int) -> None:
             f"its intermediate tiles need {size >> 20} MB on {threads} threads, more than "
             f"{WORKSPACE_LIMIT_BYTES >> 20} MB; use more blocks or loop iterations"
         )
-    total = math.prod(plan.program.sizes.values())
-    if total * element_bytes > _LARGEST_OFFSET:
-        raise KernelError("its sizes overflow 64-bit offsets")
+    for tensor in (*plan.program.inputs.values(), *plan.program.outputs.values()):
+        elements = math.prod(plan.program.sizes[dim] for dim, _ in tensor.strides)
+        if elements * element_bytes > _LARGEST_OFFSET:
+            raise KernelError(f"{tensor.name} has {elements} elements: 64-bit offsets overflow")
 
 
 def schedules(plan: Plan, registers: Registers) -> dict[str, tuple[int, ...]]:

@@ -1,15 +1,13 @@
 """What the CPU at hand is: vector length, caches, threads, and its stream bandwidth.
 
-The bandwidth is measured once per machine (under a second) and kept in the user's cache folder.
+The bandwidth is measured once per machine (under a second) and kept in the cache folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import platform
-import stat
-import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
@@ -17,11 +15,11 @@ from pathlib import Path
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
-import platformdirs
 from numba import config, get_num_threads
 from numpy.typing import NDArray
 
-from prism.errors import KernelError
+from prism.cache import writable_folder, write_atomically
+from prism.errors import UsageError
 from prism.protocols import Device
 from prism_kernels.cpu.launch import read_all
 
@@ -123,7 +121,7 @@ def _best_rate(array: NDArray[np.float32], threads: int, clock: Callable[[], flo
 
 def _stream_gbps(threads: int) -> float:
     """The measured bandwidth, from the cache file when it has it."""
-    path = cache_folder() / "device.json"
+    path = writable_folder() / "device.json"
     key = f"{_processor_name()} / {threads} threads / v{_CACHE_VERSION}"
     known: dict[str, float] = {}
     try:
@@ -135,42 +133,9 @@ def _stream_gbps(threads: int) -> float:
         return known[key]
     rate, is_quiet = _measure_stream(threads)
     if is_quiet:  # otherwise the next process may measure better
-        write_atomically(path, json.dumps({**known, key: round(rate, 2)}, indent=1))
+        with contextlib.suppress(UsageError):  # what cannot be kept is measured again
+            write_atomically(path, json.dumps({**known, key: round(rate, 2)}, indent=1))
     return round(rate, 2)
-
-
-def cache_folder() -> Path:
-    """The user's cache folder for Prism, made if need be; a private temporary one otherwise."""
-    folder = Path(platformdirs.user_cache_dir("prism-superopt", appauthor=False))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return _temporary_folder()
-    return folder if os.access(folder, os.W_OK) else _temporary_folder()
-
-
-def _temporary_folder() -> Path:
-    """A folder that all processes of this user share, and nobody else can write."""
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    folder = Path(tempfile.gettempdir()) / f"prism-superopt-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o022:
-        return folder
-    raise KernelError(
-        f"no folder to write to: neither the user's cache folder nor {folder}; set XDG_CACHE_HOME"
-    )
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step, so that concurrent readers and writers never see half of it."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except OSError:
-        pass  # a cache that cannot be written is measured again
 
 
 def maximum_threads() -> int:

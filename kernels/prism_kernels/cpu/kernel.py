@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prism.cache import writable_folder
 from prism.errors import KernelError
-from prism_kernels.cpu.device import cache_folder, maximum_threads
+from prism_kernels.cpu.device import maximum_threads
 from prism_kernels.cpu.emit_file import runtime_digest
 from prism_kernels.cpu.launch import address_of, launch, read_all
 
@@ -36,7 +37,7 @@ _ALIGN = 64
 @cache
 def _key() -> bytes:
     """This user's secret, made on first use; of processes that start at once the first wins."""
-    path = cache_folder() / "kernel-seal.key"
+    path = writable_folder() / "kernel-seal.key"
     try:
         for _ in range(10):
             if not path.exists():
@@ -46,8 +47,8 @@ def _key() -> bytes:
                 return key
             path.unlink(missing_ok=True)  # broken: files sealed with it are lost, and made again
     except OSError as error:
-        raise KernelError(f"cannot keep a key in {path}: {error}; set XDG_CACHE_HOME") from error
-    raise KernelError(f"cannot keep a key in {path}; set XDG_CACHE_HOME")
+        raise KernelError(f"cannot keep a key in {path}: {error}; set PRISM_CACHE_DIR") from error
+    raise KernelError(f"cannot keep a key in {path}; set PRISM_CACHE_DIR")
 
 
 def _make_key(path: Path) -> None:

@@ -33,7 +33,7 @@ class Budget:
     run_timeout_s: float = 30.0
     workers: int = field(default_factory=default_workers)
     repeats: int = 10
-    finalists: int = 3
+    finalists: int = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from prism.errors import KernelError
@@ -25,7 +25,7 @@ from prism.ir import MuGraph
 from prism.protocols import KernelSource
 from prism.record import Outcome, RecordFile, Trial, TrialKey, digest, now
 from prism.tune.check import CheckData, CheckResult, prepare
-from prism.tune.instantiate import instantiate
+from prism.tune.instantiate import instantiate, mu_identity
 from prism.tune.pool import Answer, Died, Pool, TimedOut
 from prism.tune.space import Config
 from prism.tune.strategies import Strategy
@@ -83,6 +83,7 @@ class Tuner:
         self._entries: list[_Entry] = []
         self._scratch = Path()
         self._resumed = 0
+        self._seen: set[str] = set()
         self._known = {} if records is None else {t.key: t for t in records.read()}
         self._graphs = {space.graph_id: space for space in task.space.graphs}
         self._identity = Identity.of(task)
@@ -158,13 +159,20 @@ class Tuner:
         return float(min(len(self._task.space), self._budget.trials or len(self._task.space)))
 
     def _next_batch(self, most: int) -> list[_Candidate]:
-        """Up to `most` candidates that have to be run; what is on record is told and passed by."""
+        """Up to `most` candidates that have to be run.
+
+        What is on record is told and passed by; what another config runs too is passed by.
+        """
         batch: list[_Candidate] = []
         while len(batch) < min(most, self._trials_left()) and self._exhausted() is None:
             config = self._strategy.ask()
             if config is None:
                 break
             candidate = self._candidate(config)
+            identity = mu_identity(candidate.mu)
+            if identity in self._seen:
+                continue
+            self._seen.add(identity)
             known = self._on_record(candidate)
             if known is not None:
                 self._resumed += 1
@@ -284,9 +292,15 @@ class Tuner:
                 yield entry.trial.median_s
 
     def _front(self) -> list[_Entry]:
-        """The ok trials, fastest first."""
+        """The ok trials, fastest first: by median and by minimum in turns.
+
+        Another process disturbs the median of a good kernel, luck the minimum of a bad one.
+        """
         ok = [e for e in self._entries if e.trial.outcome is Outcome.OK]
-        return sorted(ok, key=lambda e: e.trial.median_s or math.inf)
+        by_median = sorted(ok, key=lambda e: e.trial.median_s or math.inf)
+        by_min = sorted(ok, key=lambda e: e.trial.min_s or math.inf)
+        turns = chain.from_iterable(zip(by_median, by_min, strict=True))
+        return list({e.candidate.number: e for e in turns}.values())
 
     def _leader(self) -> Best | None:
         """The best by single timings, without asking the workers again."""

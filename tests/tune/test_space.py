@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
+from random import Random
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
+from strategies import random_arrays, random_sgraph, random_sizes
 from tune.fake_target import FakeTarget
 from tune.graphs import mapping, matmul_graph, nested_graph
 
@@ -18,13 +21,25 @@ from prism.ir import (
     Apply,
     BlockGraph,
     InputLoader,
+    MuGraph,
     OutputSaver,
     bind_sizes,
+    check_mugraph,
     chunk,
+    evaluate_graph,
     is_legal_count,
 )
 from prism.tune import build_space, instantiate
-from prism.tune.space import Extent, candidate_counts, is_legal, legal_choices, uses_local_size
+from prism.tune.instantiate import mu_identity
+from prism.tune.space import (
+    Config,
+    Extent,
+    GraphSpace,
+    candidate_counts,
+    is_legal,
+    legal_choices,
+    uses_local_size,
+)
 
 sizes_in = st.integers(1, 5000)
 
@@ -144,7 +159,54 @@ def test_a_mu_graph_carries_every_size_and_the_counts_of_its_config():
     for config in islice(space, 5):
         mu = instantiate(space.graphs[0], config)
         assert dict(mu.sizes) == sizes
-        assert mu.par_sizes == config.par_sizes
+        assert mu.par_sizes == (tuple(c for c in config.par_sizes[0] if c[1] > 1),)
+
+
+def test_parallelization_dims_of_size_one_are_taken_out():
+    sizes = bind_sizes(matmul_graph().program, {"n": 8, "d": 64, "h": 64})
+    space = build_space((("g0", matmul_graph(grid=2)),), sizes, FakeTarget())
+    config = Config("g0", ((("x", 1), ("y", 4), ("i", 1)),), ())
+    mu = instantiate(space.graphs[0], config)
+    (kernel,) = mu.graph.kernels
+    assert str(kernel.mapping) == "m[out0,n,x] m[x,n,x]"
+    assert mu.par_sizes == ((("x", 4),),)
+    assert kernel.loops == ()
+    assert kernel.block == matmul_graph(loop=False).kernels[0].block
+
+
+def test_configs_that_differ_in_dims_of_size_one_alone_run_the_same():
+    sizes = bind_sizes(matmul_graph().program, {"n": 8, "d": 64, "h": 64})
+    graphs = {f"g{i}": g for i, g in enumerate((matmul_graph(), matmul_graph(loop=False)))}
+    looped, plain = build_space(tuple(graphs.items()), sizes, FakeTarget()).graphs
+    same = instantiate(looped, Config("g0", ((("x", 2), ("i", 1)),), ()))
+    assert mu_identity(same) == mu_identity(instantiate(plain, Config("g1", ((("x", 2),),), ())))
+    other = instantiate(looped, Config("g0", ((("x", 2), ("i", 2)),), ()))
+    assert mu_identity(other) != mu_identity(same)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_taking_out_dims_of_size_one_keeps_the_meaning(seed):
+    graph = random_sgraph(seed)
+    random = Random(seed)
+    sizes = bind_sizes(graph.program, random_sizes(graph.program, random, 5))
+    (kernel,) = graph.kernels
+    for counts in product((1, 2), repeat=len(kernel.grid) + len(kernel.loops)):
+        named = dict(zip((p.name for p in (*kernel.grid, *kernel.loops)), counts, strict=True))
+        if not is_legal(kernel, named, sizes):
+            continue
+        whole = MuGraph(graph, tuple(sizes.items()), (tuple(named.items()),))
+        config = Config("g0", whole.par_sizes, ())
+        smaller = instantiate(GraphSpace("g0", graph, whole.sizes, (), ()), config)
+        check_mugraph(smaller)
+        arrays = random_arrays(graph.program, sizes, seed)
+        try:
+            expected = evaluate_graph(whole, arrays)
+        except GraphError:  # a random graph may be wrong; then so is the smaller one
+            with pytest.raises(GraphError):
+                evaluate_graph(smaller, arrays)
+            continue
+        for one, other in zip(expected, evaluate_graph(smaller, arrays), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 def test_an_illegal_config_is_no_mu_graph():

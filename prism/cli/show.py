@@ -11,7 +11,7 @@ from prism.cli.answer import Answer
 from prism.cli.inputs import find_graph
 from prism.cli.run import Run, answering
 from prism.cli.search import graphs_table, listed_json
-from prism.ir import format_program, format_sgraph
+from prism.ir import GraphOp, format_program, format_sgraph, thread_graphs
 
 
 @click.command("show")
@@ -31,8 +31,25 @@ def command(run: Run, artifact: Path, graph_id: str | None) -> Answer:
         "program": found.program.name,
         "text": program,
         "complete": found.complete,
-        "graphs": [{**listed_json(g), "text": format_sgraph(g.graph)} for g in chosen],
+        "graphs": [
+            {
+                **listed_json(g),
+                "text": format_sgraph(g.graph),
+                "thread_graphs": [_thread_graphs(kernel) for kernel in g.graph.kernels],
+            }
+            for g in chosen
+        ],
     }
     if graph_id is not None:
-        return Answer(fields, (format_sgraph(chosen[0].graph).rstrip(),))
+        graph = chosen[0].graph
+        fused = [
+            f"kernel {k}, one thread: {' '.join(f'%{i}' for i in nodes)}"
+            for k, kernel in enumerate(graph.kernels)
+            for nodes in _thread_graphs(kernel)
+        ]
+        return Answer(fields, (format_sgraph(graph).rstrip(), *fused))
     return Answer(fields, (program.rstrip(), "", graphs_table(chosen)))
+
+
+def _thread_graphs(kernel: GraphOp) -> list[list[int]]:
+    return [list(fused.nodes) for fused in thread_graphs(kernel)]

@@ -20,7 +20,6 @@ from prism.ir.graph import (
     chunk,
     is_legal_count,
     output_name,
-    thread_graphs,
 )
 from prism.ir.mapping import (
     GRID_DIMS,
@@ -57,6 +56,7 @@ from prism.ir.program import (
 from prism.ir.sizes import Size, tile_size
 from prism.ir.stages import LoopStage, loop_stages, stage_names
 from prism.ir.text import format_mapping, format_program, format_sgraph
+from prism.ir.threads import thread_graphs
 
 __all__ = [
     "GRID_DIMS",

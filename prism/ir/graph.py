@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from prism.ir.mapping import Mapping, ParDim
-from prism.ir.ops import OPS, OpKind
 from prism.ir.program import Apply, Const, DataDim, Program, SizeOf, TensorId, result_dims
 
 
@@ -115,7 +114,7 @@ class BlockGraph:
 
 @dataclass(frozen=True, slots=True)
 class ThreadGraph:
-    """A maximal chain of elementwise operators fused in registers: ids of block nodes, in order."""
+    """Elementwise operators of a block graph fused in registers: ids of its nodes, in order."""
 
     nodes: tuple[TensorId, ...]
 
@@ -170,37 +169,3 @@ def chunk(size: int, count: int) -> int:
 def is_legal_count(size: int, count: int) -> bool:
     """Whether `count` chunks of `size` are all non-empty: ceil(D / ceil(D / c)) = c."""
     return 1 <= count <= size and -(-size // chunk(size, count)) == count
-
-
-def thread_graphs(block: BlockGraph) -> tuple[ThreadGraph, ...]:
-    """The elementwise chains of a block graph.
-
-    Each is maximal: connected elementwise operators of one stage with the same dimensions.
-    """
-    after = block.after_loop()
-    dims = block.tensor_dims()
-    owner: dict[TensorId, int] = {}
-    groups: list[list[TensorId]] = []
-    for i, node in enumerate(block.nodes):
-        if not isinstance(node, Apply) or OPS[node.op].kind is not OpKind.ELEMENTWISE:
-            continue
-        near = sorted(
-            {
-                owner[j]
-                for j in node.operands
-                if j in owner and after[j] == after[i] and dims[j] == dims[i]
-            }
-        )
-        if near:
-            target = near[0]
-            for other in near[1:]:
-                groups[target].extend(groups[other])
-                for j in groups[other]:
-                    owner[j] = target
-                groups[other] = []
-        else:
-            target = len(groups)
-            groups.append([])
-        groups[target].append(i)
-        owner[i] = target
-    return tuple(ThreadGraph(tuple(sorted(g))) for g in groups if g)

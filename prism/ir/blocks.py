@@ -173,8 +173,19 @@ class _Launch:
                     total = combine(total, array)
                 return Value(dims, total)
             case AccumulatorKind.CONCAT:
-                assert node.dim is not None
-                return Value(dims, np.concatenate(arrays, axis=dims.index(node.dim)))
+                if node.dim not in dims:
+                    raise GraphError(
+                        f"kernel {self.index}: concat of {node.dim} over {node.par}: the value has "
+                        f"dimensions {', '.join(dims) or 'none'}"
+                    )
+                axis = dims.index(node.dim)
+                rest = {a.shape[:axis] + a.shape[axis + 1 :] for a in arrays}
+                if len(rest) > 1:
+                    raise GraphError(
+                        f"kernel {self.index}: concat of {node.dim} over {node.par} of tiles that "
+                        f"differ along other dimensions: {sorted(rest)}"
+                    )
+                return Value(dims, np.concatenate(arrays, axis=axis))
 
     def _store(self, saver: OutputSaver, value: Value, block: Mapping[str, int]) -> None:
         stored = self.stored[saver.target]

@@ -364,3 +364,27 @@ def test_a_malformed_graph_is_refused_before_it_runs():
     empty = MuGraph(SGraph(mu.graph.program, ()), mu.sizes, ())
     with pytest.raises(GraphError, match="needs at least one kernel"):
         evaluate_graph(empty, random_arrays(mu.graph.program, SIZES, seed=1))
+
+
+CONCAT = """\
+sgraph
+program p
+  dims n, d
+  args x[n, d]
+  x = input x[n, d]
+  return x[n, d]
+kernel 0
+  loop i
+  map m[x,n,i]
+  x = load x[n, d]
+  %1 = accumulate[i] concat[d](x)
+  save %1 as out0[n, d]
+"""
+
+
+def test_tiles_that_differ_elsewhere_do_not_concatenate():
+    """Chunks of n side by side along d, the last one shorter."""
+    graph = parse_sgraph(CONCAT)
+    mu = MuGraph(graph, (("n", 3), ("d", 2)), ((("i", 2),),))
+    with pytest.raises(GraphError, match=r"concat of d over i of tiles that differ"):
+        evaluate_graph(mu, {"x": np.ones((3, 2))})

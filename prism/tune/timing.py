@@ -6,14 +6,12 @@ of them; the winner is chosen by paired medians (`best_of`).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from prism.protocols import Kernel
@@ -23,6 +21,9 @@ MOST_SECONDS = 1.0
 """A kernel is not repeated beyond this, except that it runs at least `FEWEST` times."""
 
 FEWEST = 3
+
+HOPELESS = 4.0
+"""A kernel this many times slower than the best so far is not repeated: once tells enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +45,18 @@ class Timing:
 
 def time_kernels(
     kernels: Sequence[Kernel],
-    arrays: Sequence[NDArray[np.generic]],
-    outputs: Sequence[NDArray[np.generic]],
+    run: Callable[[Kernel], None],
     flush: Callable[[], None],
     repeats: int,
+    best_s: float = math.inf,
 ) -> tuple[Timing, ...]:
-    """Time kernels in turns on the same arrays; `flush` runs before every timed run."""
-    for kernel in kernels:
-        for _ in range(WARM_UPS):
-            kernel.run_into(arrays, outputs)
+    """Time kernels in turns; `run` runs one, `flush` comes before every timed run.
+
+    `best_s`: what they have to beat; kernels that are `HOPELESS` run once more than to warm up.
+    """
+    warm_s = min(_warm_up(kernel, run, HOPELESS * best_s) for kernel in kernels)
+    if warm_s > HOPELESS * best_s:
+        repeats = 1
     seconds: list[list[float]] = [[] for _ in kernels]
     spent = 0.0
     for repeat in range(repeats):
@@ -61,10 +65,22 @@ def time_kernels(
         for kernel, times in zip(kernels, seconds, strict=True):
             flush()
             start = time.perf_counter()
-            kernel.run_into(arrays, outputs)
+            run(kernel)
             times.append(time.perf_counter() - start)
             spent += times[-1]
     return tuple(Timing(tuple(times)) for times in seconds)
+
+
+def _warm_up(kernel: Kernel, run: Callable[[Kernel], None], limit_s: float) -> float:
+    """Run a kernel untimed, at most `WARM_UPS` times; seconds of its last run."""
+    taken = math.inf
+    for _ in range(WARM_UPS):
+        start = time.perf_counter()
+        run(kernel)
+        taken = time.perf_counter() - start
+        if taken > limit_s:
+            break
+    return taken
 
 
 def best_of(timings: Sequence[Timing]) -> int:

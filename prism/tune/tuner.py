@@ -61,6 +61,8 @@ class _Entry:
 
     candidate: _Candidate
     trial: Trial
+    is_resumed: bool
+    """Whether it was taken from the record: its kernel was not checked in this run."""
 
 
 class Tuner:
@@ -176,7 +178,7 @@ class Tuner:
             known = self._on_record(candidate)
             if known is not None:
                 self._resumed += 1
-                self._finish(candidate, known, is_recorded=False)
+                self._finish(candidate, known, is_resumed=True)
                 continue
             reason = self._task.target.refusal(candidate.mu, self._task.dtype)
             if reason is not None:
@@ -215,7 +217,8 @@ class Tuner:
         for worker, (candidate, given) in enumerate(zip(batch, answers, strict=True)):
             match given:
                 case (Built() as built, CheckResult(outcome=Outcome.OK) as checked):
-                    request = Time((candidate.number,), data, self._budget.repeats)
+                    best = min(self._times(), default=math.inf)
+                    request = Time((candidate.number,), data, self._budget.repeats, best)
                     timed = pool.ask(worker, request, limits.run_s)
                     self._conclude(candidate, limits, timed, built, checked)
                     pool.ask(worker, Drop((candidate.number,)), limits.run_s)
@@ -276,9 +279,16 @@ class Tuner:
                 raise AssertionError(answer)
         self._finish(candidate, trial, is_recorded=is_recorded)
 
-    def _finish(self, candidate: _Candidate, trial: Trial, *, is_recorded: bool) -> None:
-        self._entries.append(_Entry(candidate, trial))
-        if is_recorded and self._records is not None:
+    def _finish(
+        self,
+        candidate: _Candidate,
+        trial: Trial,
+        *,
+        is_recorded: bool = True,
+        is_resumed: bool = False,
+    ) -> None:
+        self._entries.append(_Entry(candidate, trial, is_resumed))
+        if is_recorded and not is_resumed and self._records is not None:
             self._records.append(trial)
         ok = trial.outcome is Outcome.OK
         self._strategy.tell(candidate.config, trial.median_s if ok else None)
@@ -312,8 +322,13 @@ class Tuner:
             return _best(entry, source)
         return None
 
+    def _is_right(self, pool: Pool, candidate: _Candidate, data: CheckData) -> bool:
+        """Check a kernel in the worker of the finals."""
+        checked = pool.ask(0, Check(candidate.number, data), self._budget.run_timeout_s)
+        return isinstance(checked, CheckResult) and checked.outcome is Outcome.OK
+
     def _finals(self, pool: Pool, data: CheckData) -> Best | None:
-        """Build the fastest few in one worker, check them, time them in turns, choose."""
+        """Build the fastest few in one worker, time them in turns, choose."""
         budget = self._budget
         ready: list[tuple[_Entry, KernelSource]] = []
         for entry in self._front():
@@ -321,8 +336,7 @@ class Tuner:
             built = pool.ask(0, self._build(candidate), budget.compile_timeout_s)
             if not isinstance(built, Built):
                 continue
-            checked = pool.ask(0, Check(candidate.number, data), budget.run_timeout_s)
-            if isinstance(checked, CheckResult) and checked.outcome is Outcome.OK:
+            if not entry.is_resumed or self._is_right(pool, candidate, data):
                 text = candidate.path.read_text(encoding="utf-8")
                 ready.append((entry, KernelSource(text, built.meta)))
             if len(ready) == budget.finalists:

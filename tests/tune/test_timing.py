@@ -23,11 +23,15 @@ class TimedKernel:
     def __init__(self, clock, log, name, *durations):
         self.clock, self.log, self.name, self.durations = clock, log, name, list(durations)
 
-    def run_into(self, arrays, outputs):
+    def run(self):
         self.log.append(self.name)
         self.clock.now += self.durations[0]
         if len(self.durations) > 1:
             self.durations.pop(0)
+
+
+def run(kernel):
+    kernel.run()
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def clock(monkeypatch):
 def test_kernels_take_turns_and_caches_are_emptied_before_every_timed_run(clock):
     log = []
     kernels = [TimedKernel(clock, log, name, 0.01) for name in "ab"]
-    time_kernels(kernels, (), (), lambda: log.append("flush"), 3)
+    time_kernels(kernels, run, lambda: log.append("flush"), 3)
     warm, timed = log[: 2 * WARM_UPS], log[2 * WARM_UPS :]
     assert warm == ["a"] * WARM_UPS + ["b"] * WARM_UPS
     assert timed == ["flush", "a", "flush", "b"] * 3
@@ -48,15 +52,23 @@ def test_kernels_take_turns_and_caches_are_emptied_before_every_timed_run(clock)
 
 def test_warm_ups_do_not_count(clock):
     kernel = TimedKernel(clock, [], "a", *[9.0] * WARM_UPS, 0.1, 0.2, 0.4)
-    (found,) = time_kernels([kernel], (), (), lambda: None, 3)
+    (found,) = time_kernels([kernel], run, lambda: None, 3)
     assert found.seconds == pytest.approx((0.1, 0.2, 0.4))
     assert found.median_s == pytest.approx(0.2)
     assert found.min_s == pytest.approx(0.1)
 
 
 def test_slow_kernels_are_repeated_less(clock):
-    (found,) = time_kernels([TimedKernel(clock, [], "a", 5.0)], (), (), lambda: None, 100)
+    (found,) = time_kernels([TimedKernel(clock, [], "a", 5.0)], run, lambda: None, 100)
     assert len(found.seconds) == timing.FEWEST
+
+
+@pytest.mark.parametrize(("share", "runs"), [(0.9, WARM_UPS + 5), (1.1, 1 + 1)])
+def test_what_is_far_slower_than_the_best_is_not_repeated(clock, share, runs):
+    log = []
+    kernel = TimedKernel(clock, log, "a", share * timing.HOPELESS * 0.02)
+    time_kernels([kernel], run, lambda: None, 5, best_s=0.02)
+    assert log == ["a"] * runs
 
 
 def test_the_winner_is_best_in_most_repeats_whatever_the_machine_did_meanwhile():

@@ -53,7 +53,7 @@ class Winner:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Optimized:
     """A program at fixed sizes and dtype, ready to be called on arrays.
 
@@ -69,17 +69,23 @@ class Optimized:
     _kernel: Kernel | None = field(default=None, repr=False, compare=False)
     _path: Path | None = field(default=None, repr=False, compare=False)
 
-    def __call__(self, *arrays: object) -> Array | tuple[Array, ...]:
-        """Run on the program's arguments, in order; inputs are never written to.
+    def __repr__(self) -> str:
+        """One line; `report()` tells all."""
+        sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+        how = "NumPy fallback" if self.is_fallback else f"{self.target} kernel"
+        return f"<Optimized {self.program.name}({sizes}) {self.dtype}, {how}>"
+
+    def __call__(self, *arrays: object, **named: object) -> Array | tuple[Array, ...]:
+        """Run on the program's arguments, in order or by name; inputs are never written to.
 
         Arrays may have any strides; anything with `__array__` or `__dlpack__` is taken, and plain
         numbers for scalar arguments.
 
         Raises:
-            UsageError: a wrong number of arguments, no array, or another dtype.
+            UsageError: a wrong number or name of arguments, no array, or another dtype.
             SizeError: a shape this kernel was not made for.
         """
-        taken = self._take(arrays)
+        taken = self._take((*arrays, *self._in_order(len(arrays), named)))
         outputs = self._evaluate(taken) if self._kernel is None else self._kernel(*taken)
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -146,6 +152,17 @@ class Optimized:
             raise UsageError(f"{where} holds no saved kernel: {error}") from error
         return from_json(text, source, str(where), target)
 
+    def _in_order(self, taken: int, named: dict[str, object]) -> list[object]:
+        """The arguments given by name, those after the first `taken`."""
+        names = [a.name for a in self.program.arguments]
+        for name in named:
+            if name not in names[taken:]:
+                problem = "is given twice" if name in names else "is unknown"
+                raise UsageError(
+                    f"argument {name!r} {problem}: {self.program.name} takes {', '.join(names)}"
+                )
+        return [named[name] for name in names[taken:] if name in named]
+
     def _take(self, given: Sequence[object]) -> list[Array]:
         arguments = self.program.arguments
         if len(given) != len(arguments):
@@ -159,9 +176,12 @@ class Optimized:
         what = f"argument {argument.name!r} of {self.program.name}"
         array = _as_array(value, what, np.dtype(self.dtype))
         if array.dtype != np.dtype(self.dtype):
+            other = (
+                f" or optimize with dtype={array.dtype.name!r}" if array.dtype.kind == "f" else ""
+            )
             raise UsageError(
                 f"{what} has dtype {array.dtype}, the kernel is made for {self.dtype}: cast it "
-                f"(array.astype({self.dtype!r})) or optimize with dtype={array.dtype.name!r}"
+                f"(array.astype({self.dtype!r})){other}"
             )
         shape = tuple(1 if d is None else self.sizes[d] for d in argument.axes)
         if array.shape != shape:
@@ -219,7 +239,8 @@ def compiled(made: Optimized) -> Optimized:
             "program instead",
             stacklevel=2,
         )
-        return replace(made, winner=None)
+        tuned = {**made.facts.get("tune", {}), "best": None}
+        return replace(made, winner=None, facts={**made.facts, "tune": tuned})
     return replace(made, _kernel=kernel, _path=path)
 
 

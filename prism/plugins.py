@@ -14,6 +14,7 @@ from enum import Enum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from prism.errors import PluginError
@@ -81,6 +82,8 @@ def load(group: Group, name: str) -> Any:  # noqa: ANN401 - the group's protocol
     """
     if ".py:" in name:
         return load_attribute(name)
+    if name.endswith(".py"):
+        raise PluginError(f"{name} is a file: say what in it, {name}:NAME")
     known = installed(group)
     if name not in known:
         raise PluginError(
@@ -115,6 +118,17 @@ def load_attribute(spec: str) -> Any:  # noqa: ANN401 - whatever the user's file
             f"{spec}: {file} fails when imported: {type(error).__name__}: {error}"
         ) from error
     if not hasattr(module, attribute):
-        names = ", ".join(sorted(n for n in vars(module) if not n.startswith("_")))
-        raise PluginError(f"{spec}: {file} has no {attribute!r}; it defines {names or 'nothing'}")
+        names = ", ".join(_defined_in(module)) or "nothing"
+        raise PluginError(f"{spec}: {file} has no {attribute!r}; it defines {names}")
     return getattr(module, attribute)
+
+
+def _defined_in(module: ModuleType) -> list[str]:
+    """The public names that a module defines itself, what it imported left out."""
+    return sorted(
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", module.__name__) == module.__name__
+        and not isinstance(value, ModuleType)
+    )

@@ -54,6 +54,28 @@ def test_a_call_computes_the_program_and_gives_one_array(made, arrays):
     assert_right(made(*arrays), arrays)
 
 
+def test_arguments_may_be_given_by_name(made, arrays):
+    assert_right(made(w=arrays[1], x=arrays[0]), arrays)
+    assert_right(made(arrays[0], w=arrays[1]), arrays)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"y": 1}, "'y' is unknown: matmul takes x, w"),
+        ({"x": 1}, "'x' is given twice"),
+        ({}, "takes 2 arrays"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(named, message, made, arrays):
+    with pytest.raises(UsageError, match=message):
+        made(arrays[0], **named)
+
+
+def test_its_repr_is_one_line(made):
+    assert repr(made) == "<Optimized matmul(n=4, d=12, h=10) float32, " + FAKE + " kernel>"
+
+
 STRIDES = {
     "transposed": lambda a: np.ascontiguousarray(a.T).T,
     "every other": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
@@ -116,7 +138,7 @@ BAD = {
         UsageError,
         r"'w' of matmul has dtype float64, .* cast it .* or optimize with dtype='float64'",
     ),
-    "integers": (lambda x, w: (x.astype(int), w), UsageError, "has dtype int64"),
+    "integers": (lambda x, w: (x.astype(int), w), UsageError, r"has dtype int64.*'float32'\)\)$"),
     "other byte order": (lambda x, w: (x.astype(">f4"), w), UsageError, "has dtype >f4"),
     "shape": (lambda x, w: (x[:, :11], w), SizeError, r"shape \(4, 11\), .* \(4, 12\) \(n, d\)"),
     "rank": (lambda x, w: (x[0], w), SizeError, r"shape \(12,\)"),
@@ -152,6 +174,7 @@ def test_a_winner_that_does_not_compile_here_gives_way_to_the_program(arrays):
         made = make("does not compile")
     assert made.is_fallback
     assert_right(made(*arrays), arrays)
+    assert "no kernel passed" in made.report()
 
 
 def test_the_report_tells_the_whole_story(made):

@@ -47,10 +47,15 @@ def test_a_path_to_a_missing_file_says_so(tmp_path: Path) -> None:
         load(Group.ENCODING, f"{tmp_path / 'none.py'}:Mine")
 
 
+def test_a_file_alone_asks_for_the_name_in_it() -> None:
+    with pytest.raises(PluginError, match=r"mine\.py is a file: say what in it, mine\.py:NAME"):
+        load(Group.WORKLOAD, "mine.py")
+
+
 def test_a_missing_attribute_lists_what_the_file_defines(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("Mine = 1\n")
-    with pytest.raises(PluginError, match=r"has no 'Yours'; it defines Mine"):
+    file.write_text("import os\nfrom pathlib import Path\nMine = 1\n")
+    with pytest.raises(PluginError, match=r"has no 'Yours'; it defines Mine$"):
         load(Group.ENCODING, f"{file}:Yours")
 
 

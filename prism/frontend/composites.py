@@ -38,10 +38,13 @@ def var(x: Operand, axis: Axis = None, *, keepdims: bool = False) -> Operand:
 def rms_norm(
     x: Operand, weight: Operand | None = None, eps: float = 0.0, axis: Axis = -1
 ) -> Operand:
-    """X / sqrt(mean(x^2) + eps) along `axis`, times the weight."""
+    """X / sqrt(mean(x^2) + eps) along `axis`, times the weight.
+
+    A weight of one dimension lies along `axis`; any other broadcasts as it is.
+    """
     mean_square = f.mean(f.square(x), axis=axis, keepdims=True)
     normed = x / f.sqrt(mean_square + eps)
-    return normed if weight is None else normed * weight
+    return normed if weight is None else normed * _along(weight, x, axis)
 
 
 def layer_norm(
@@ -51,10 +54,23 @@ def layer_norm(
     eps: float = 1e-5,
     axis: Axis = -1,
 ) -> Operand:
-    """(x - mean) / sqrt(var + eps) along `axis`, times the weight, plus the bias."""
+    """(x - mean) / sqrt(var + eps) along `axis`, times the weight, plus the bias.
+
+    A weight or bias of one dimension lies along `axis`; any other broadcasts as it is.
+    """
     centred = x - f.mean(x, axis=axis, keepdims=True)
     variance = f.mean(f.square(centred), axis=axis, keepdims=True)
     normed = centred / f.sqrt(variance + eps)
     if weight is not None:
-        normed = normed * weight
-    return normed if bias is None else normed + bias
+        normed = normed * _along(weight, x, axis)
+    return normed if bias is None else normed + _along(bias, x, axis)
+
+
+def _along(weight: Operand, x: Operand, axis: Axis) -> Operand:
+    """A weight with one element for each place of the normalised axis, laid along that axis."""
+    ranks = getattr(weight, "ndim", 0), getattr(x, "ndim", 0)
+    if not isinstance(axis, int) or ranks[0] != 1:
+        return weight
+    for _ in range((-axis if axis < 0 else ranks[1] - axis) - 1):
+        weight = f.expand_dims(weight, -1)
+    return weight

@@ -12,6 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import index
+from typing import SupportsIndex
+
+import numpy as np
 
 from prism.errors import SizeError
 from prism.ir.ops import OPS, OpKind
@@ -148,27 +152,28 @@ def live_nodes(program: Program) -> Iterator[TensorId]:
     yield from sorted(live)
 
 
-def bind_sizes(program: Program, sizes: Mapping[str, int]) -> dict[DataDim, int]:
+def bind_sizes(program: Program, sizes: Mapping[str, SupportsIndex]) -> dict[DataDim, int]:
     """Concrete size of every dimension, aliases and fixed ones included.
 
     Raises:
         SizeError: a size is missing, unknown, not a positive integer, or contradicts a fixed one.
     """
     known = {d.name: d for d in program.dims}
+    chosen: dict[DataDim, int] = {}
     for name, value in sizes.items():
         if name not in known:
             raise SizeError(
                 f"{program.name} has no dimension {name!r}; its dimensions are "
                 f"{', '.join(program.size_names) or 'none'}"
             )
-        _check_size(name, value)
+        chosen[name] = _size(name, value)
     out: dict[DataDim, int] = {}
     for info in program.dims:
         root = known[info.size]
-        size = sizes.get(root.name) if root.fixed is None else root.fixed
+        size = chosen.get(root.name) if root.fixed is None else root.fixed
         if size is None:
             raise SizeError(f"no size given for dimension {root.name!r} of {program.name}")
-        given = sizes.get(info.name, size)
+        given = chosen.get(info.name, size)
         if given != size:
             raise SizeError(
                 f"dimension {info.name!r} of {program.name} has the size of {root.name!r}, "
@@ -178,6 +183,12 @@ def bind_sizes(program: Program, sizes: Mapping[str, int]) -> dict[DataDim, int]
     return out
 
 
-def _check_size(name: DataDim, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+def _size(name: DataDim, value: SupportsIndex) -> int:
+    """A given size as an int; NumPy's integers will do, a bool or a float will not."""
+    try:
+        size = -1 if isinstance(value, bool | np.bool) else index(value)
+    except TypeError:
+        size = -1
+    if size < 1:
         raise SizeError(f"size of {name!r} must be a positive integer, not {value!r}")
+    return size

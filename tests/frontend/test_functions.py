@@ -82,6 +82,18 @@ def test_softmax_over_several_axes_sums_to_one(rng):
     assert np.allclose(pr.softmax(x, axis=(0, 2)).sum(axis=(0, 2)), 1.0)
 
 
+def test_a_weight_of_one_dimension_lies_along_the_normalised_axis(rng):
+    x, g, b = rng.standard_normal((3, 5, 4)), rng.standard_normal(5), rng.standard_normal(5)
+    for axis in (1, -2):
+        normed = pr.rms_norm(x, g, axis=axis)
+        assert np.allclose(normed, pr.rms_norm(x, axis=axis) * g[:, None])
+        normed = pr.layer_norm(x, g, b, axis=axis)
+        assert np.allclose(normed, pr.layer_norm(x, axis=axis) * g[:, None] + b[:, None])
+    program = pr.trace(lambda x, g: pr.rms_norm(x, g, axis=0), x="n d", g="n")
+    assert [a.axes for a in program.arguments] == [("n", "d"), ("n",)]
+    assert {d.size for d in program.dims} == {"n", "d"}
+
+
 def test_norms_normalize(rng):
     x = rng.standard_normal((3, 50))
     assert np.allclose((pr.rms_norm(x) ** 2).mean(axis=1), 1.0)

@@ -22,6 +22,7 @@ from prism.ir import (
     Output,
     Program,
     SizeOf,
+    bind_sizes,
     evaluate,
     sizes_of,
 )
@@ -223,3 +224,13 @@ def test_shapes_that_do_not_fit_are_named(tested, shapes, message):
 def test_arrays_that_are_none_are_named(arrays, message):
     with pytest.raises(UsageError, match=message):
         evaluate(MATMUL, arrays)
+
+
+@pytest.mark.parametrize("size", [True, np.True_, 2.0, np.float64(2), "2", 0, -1, None])
+def test_a_size_is_a_positive_integer(size):
+    with pytest.raises(SizeError, match="'n' must be a positive integer"):
+        bind_sizes(MATMUL, {"n": size, "d": 1, "h": 1})
+
+
+def test_a_size_may_be_an_integer_of_numpy():
+    assert bind_sizes(MATMUL, {"n": np.int64(3), "d": 1, "h": 1}) == {"n": 3, "d": 1, "h": 1}

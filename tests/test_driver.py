@@ -336,13 +336,10 @@ def saved_artifact(folder: Path) -> Path:
 
 
 LIGHT = """
-import sys, time
-start = time.perf_counter()
+import sys
 import prism
-took = time.perf_counter() - start
 heavy = {"numpy", "numba", "egglog", "ortools", "z3", "rich", "click"} & set(sys.modules)
 assert not heavy, heavy
-assert took < 0.3, took
 assert not set(prism.__all__) - set(dir(prism))
 for name in prism.__all__:
     getattr(prism, name)

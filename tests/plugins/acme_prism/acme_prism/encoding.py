@@ -7,12 +7,12 @@ from prism.ir import Enumeration, MappingProblem
 
 
 class OneShortEncoding:
-    """All assignments but the last one of each problem."""
+    """All assignments but the first one of each problem."""
 
     name = "acme"
 
     def enumerate(self, problem: MappingProblem, *, limit: int | None = None) -> Enumeration:
-        """The reference's assignments without the last."""
+        """The reference's assignments without the first."""
         reference = plugins.load(plugins.Group.ENCODING, "backtracking")()
         found = reference.enumerate(problem, limit=limit)
-        return Enumeration(found.assignments[:-1], found.complete)
+        return Enumeration(found.assignments[1:], found.complete)

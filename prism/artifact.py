@@ -8,6 +8,7 @@ one `ParseError` with the place in the file.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from prism.cache import write_atomically
 from prism.errors import ParseError
+from prism.files import read_regular, require_printable, write_atomically
 from prism.identity import PROGRAM_ID, graph_id
 from prism.ir import (
     Program,
@@ -166,23 +167,27 @@ def load_artifact(path: Path | str) -> Artifact:
     """
     file = Path(path)
     try:
-        if file.stat().st_size > MAX_BYTES:
+        text = read_regular(file, MAX_BYTES).decode()
+    except OSError as error:
+        if error.errno == errno.EFBIG:
             raise ParseError(
                 f"{file} is larger than {MAX_BYTES >> 20} MiB, too large for a search artifact; "
                 "search again with a smaller --budget or --max-ops"
-            )
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
+            ) from error
         raise ParseError(
             f"the artifact {file} cannot be read: {error.strerror or error}; "
             "write one with prism search PROGRAM -o FILE"
         ) from error
     except UnicodeDecodeError as error:
         raise ParseError(f"{file} is not a search artifact: it is not text in UTF-8") from error
+    except ValueError as error:  # a zero byte in the path
+        raise ParseError(f"the artifact {str(file)!r} cannot be read: {error}") from error
     try:
         return parse_artifact(text)
     except ParseError as error:
         raise ParseError(f"{file}: {error}") from error
+    except RecursionError as error:
+        raise ParseError(f"{file}: nested too deep") from error
 
 
 def parse_artifact(text: str) -> Artifact:
@@ -191,7 +196,9 @@ def parse_artifact(text: str) -> Artifact:
     Raises:
         ParseError: it is not a sound artifact; names the place.
     """
-    root = _Object("", _json(text))
+    content = _json(text)
+    require_printable(content)
+    root = _Object("", content)
     _check_schema(root)
     program = _parsed(parse_program, root.get("program", str), "program")
     graphs = tuple(

@@ -12,14 +12,25 @@ import json
 import os
 import stat
 import tempfile
-import uuid
+import warnings
 from pathlib import Path
 from typing import Any
 
 from platformdirs import user_cache_path
 
-from prism.errors import KernelError, UsageError
+from prism.errors import KernelError
+from prism.files import write_atomically
 from prism.record import digest
+
+__all__ = [
+    "CacheWarning",
+    "cache_folder",
+    "entry_path",
+    "kernel_folder",
+    "warn_if_unwritable",
+    "writable_folder",
+    "write_atomically",
+]
 
 
 class CacheWarning(UserWarning):
@@ -43,17 +54,45 @@ def writable_folder() -> Path:
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+        # asking for permission says little: root has it on a read-only file system too
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except (OSError, ValueError):
         return _temporary_folder()
-    return folder if os.access(folder, os.W_OK) else _temporary_folder()
+
+
+_warned: set[Path] = set()
+
+
+def warn_if_unwritable() -> None:
+    """Say, once per folder, that a temporary folder stands in for the cache.
+
+    Raises:
+        KernelError: that cannot be written either.
+    """
+    folder, used = cache_folder(), writable_folder()
+    if used != folder and folder not in _warned:
+        _warned.add(folder)
+        warnings.warn(
+            f"the cache {folder} cannot be written; {used} is used instead "
+            "(PRISM_CACHE_DIR chooses another)",
+            CacheWarning,
+            stacklevel=3,
+        )
 
 
 def _temporary_folder() -> Path:
     """A folder that all processes of this user share, and nobody else can write."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir()) / f"prism-superopt-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError as error:
+        raise KernelError(
+            f"no folder to write to: neither {cache_folder()} nor {folder} ({error}); "
+            "set PRISM_CACHE_DIR"
+        ) from error
     if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o022:
         return folder
     raise KernelError(
@@ -63,26 +102,14 @@ def _temporary_folder() -> Path:
 
 def kernel_folder() -> Path:
     """Where emitted kernels lie."""
-    return cache_folder() / "kernels"
+    return writable_folder() / "kernels"
 
 
 def entry_path(kind: str, key: dict[str, Any]) -> Path:
-    """The file of an entry, by everything it depends on."""
-    return cache_folder() / kind / f"{digest(json.dumps(key, sort_keys=True))}.json"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader sees all of it or the old one, whoever else writes.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise UsageError(f"cannot write {path}: {error}") from error
+    """The file of an entry, by everything it depends on; a cache that is read-only still serves."""
+    name = f"{digest(json.dumps(key, sort_keys=True))}.json"
+    path = cache_folder() / kind / name
+    with contextlib.suppress(OSError):
+        if path.is_file():
+            return path
+    return writable_folder() / kind / name

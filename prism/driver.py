@@ -10,6 +10,7 @@ egglog and z3 are missing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import warnings
@@ -20,14 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prism.artifact import FoundGraph, load_artifact, save_artifact
-from prism.cache import CacheWarning, entry_path, write_atomically
-from prism.errors import KernelError, PrismError, UsageError
-from prism.ir import Program, bind_sizes, format_program
-from prism.optimized import Optimized, Winner, compiled, from_json, source_path
+from prism.cache import CacheWarning, entry_path, warn_if_unwritable, write_atomically
+from prism.errors import KernelError, ParseError, PrismError, UsageError
+from prism.files import check_writable, read_regular
+from prism.ir import Program, format_program
+from prism.limits import check_memory, require_integer, require_seconds, require_texts
+from prism.optimized import MAX_BYTES, Optimized, Winner, compiled, from_json, source_path
 from prism.plugins import Group, load
 from prism.protocols import Target
 from prism.record import RecordFile, versions
-from prism.report import search_facts, tune_facts
+from prism.report import search_facts, tune_facts, vet_facts
 from prism.tune import (
     Budget,
     Config,
@@ -89,21 +92,27 @@ def tune(  # noqa: PLR0913 - the options of the command
         KernelError: the target cannot run here at all.
     """
     found = load_artifact(Path(artifact)) if isinstance(artifact, str | Path) else artifact
+    require_texts(target=target, dtype=dtype, strategy=strategy)
     dtype_of(dtype)
-    if trials is not None and trials < 1:
-        raise UsageError(f"trials must be at least 1, not {trials}")
-    if not (budget_s > 0 and math.isfinite(budget_s)):
-        raise UsageError(f"the budget must be a positive number of seconds, not {budget_s}")
-    bound = bind_sizes(found.program, sizes)
+    trials = None if trials is None else require_integer("trials", trials, 1)
+    budget_s, seed = require_seconds(budget_s), require_integer("the seed", seed, 0)
+    bound = check_memory(found.program, sizes)
+    if output is None:
+        warn_if_unwritable()
+    else:
+        check_writable(Path(output))
+    record_file = None if records is None else RecordFile(Path(records))
     chosen: Target = load(Group.TARGET, target)()
     make_strategy: Callable[..., Strategy] = load(Group.STRATEGY, strategy)
     graphs = tuple((g.id, g.graph) for g in found.graphs if g.verdict is Verdict.PROVED)
     space = build_space(graphs, bound, chosen)
     task = Task(found.program, bound, target, chosen, dtype, seed, space, Budget(budget_s, trials))
+    if record_file is not None:
+        record_file.require_writable()
     tuner = Tuner(
         task,
         make_strategy(space, _estimate(space, chosen, dtype), seed),
-        None if records is None else RecordFile(Path(records)),
+        record_file,
         progress,
     )
     result = tuner.run()
@@ -139,8 +148,11 @@ def optimize(  # noqa: PLR0913 - the options of the command
         PluginError: no such target.
     """
     program = _program(program_or_fn, dims)
-    bound = bind_sizes(program, sizes)
+    require_texts(target=target, dtype=dtype)
+    budget, seed = require_seconds(budget), require_integer("the seed", seed, 0)
+    bound = check_memory(program, sizes)
     dtype_of(dtype)
+    warn_if_unwritable()
     chosen: Target = load(Group.TARGET, target)()
     key = {
         "search": _search_key(program, search_options),
@@ -151,7 +163,8 @@ def optimize(  # noqa: PLR0913 - the options of the command
         "versions": versions(),
     }
     path = entry_path("tuned", key)
-    if cache and (hit := _cached_kernel(path, target, budget)) is not None:
+    wanted = Optimized(program, bound, dtype, target, None, {})
+    if cache and (hit := _cached_kernel(path, wanted, budget)) is not None:
         return hit
     found, searched = _search(program, search_options, cache=cache, progress=progress)
     try:
@@ -225,10 +238,14 @@ def _search(
     if cache and path.is_file():
         try:
             artifact = load_artifact(path)
+            if artifact.program != program:
+                raise ParseError("it is of another program")
+            facts = search_facts(artifact.graphs, artifact, is_cached=True)
+            vet_facts({"search": facts})
         except PrismError as error:
-            _warn(f"the cached search {path} is not used: {error}")
+            _drop(path, f"the cached search {path} is not used: {error}")
         else:
-            return artifact, search_facts(artifact.graphs, artifact, is_cached=True)
+            return artifact, facts
     from prism.search import SearchOptions, search  # noqa: PLC0415 - the search half
 
     show = progress or (lambda *_: None)
@@ -245,24 +262,42 @@ def _search(
     return result, search_facts(result.graphs, result, is_cached=False)
 
 
-def _cached_kernel(path: Path, target: str, budget: float) -> Optimized | None:
-    """A tuned kernel from the cache, if as much time was spent on it as is offered now."""
+def _cached_kernel(path: Path, wanted: Optimized, budget: float) -> Optimized | None:
+    """A tuned kernel from the cache, if as much time was spent on it as is offered now.
+
+    An entry that is of no use is deleted, so that it costs one warning, not one per call.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        _warn(f"the cached kernel {path} is not used: {error}")
-        return None
-    try:
-        entry = json.loads(text)
+        entry = json.loads(read_regular(path, MAX_BYTES))
+        require_texts(kernel=entry["kernel"], optimized=entry["optimized"])
         if entry["budget_s"] < budget and entry["stopped"] != "strategy":
             return None
-        made = from_json(entry["optimized"], entry["kernel"], str(path), target)
-    except (ValueError, KeyError, TypeError, PrismError) as error:
-        _warn(f"the cached kernel {path} is not used: {type(error).__name__}: {error}")
+        made = from_json(entry["optimized"], entry["kernel"], str(path), wanted.target)
+        _require_wanted(made, wanted)
+    except FileNotFoundError:
         return None
-    return None if made.is_fallback else made
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, PrismError) as error:
+        _drop(path, f"the cached kernel {path} is not used: {type(error).__name__}: {error}")
+        return None
+    return made
+
+
+def _require_wanted(made: Optimized, wanted: Optimized) -> None:
+    if _situation(made) != _situation(wanted):
+        raise ParseError("it is of another program, size, dtype or target")
+    if made.is_fallback:
+        raise KernelError("its kernel does not load here")
+
+
+def _situation(made: Optimized) -> tuple[object, ...]:
+    return format_program(made.program), dict(made.sizes), made.dtype, made.target
+
+
+def _drop(path: Path, message: str) -> None:
+    """Delete a bad entry and say so."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+    _warn(message)
 
 
 def _store(path: Path, made: Optimized, result: TuneResult, budget: float) -> None:

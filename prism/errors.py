@@ -7,6 +7,9 @@ never an exception.
 
 from __future__ import annotations
 
+MAX_TEXT = 500
+"""Characters of another's text that are shown."""
+
 
 class PrismError(Exception):
     """Something the user gave (or the machine lacks) that stops the work."""
@@ -44,8 +47,18 @@ class AxiomError(PrismError):
 
 
 class PluginError(PrismError):
-    """A plug-in that cannot be found or loaded, or whose name is claimed twice."""
+    """A plug-in that cannot be found loaded or made, or whose name is claimed twice."""
 
 
 class KernelError(PrismError):
     """A kernel that cannot be emitted, compiled or launched for this target."""
+
+
+def one_line(error: BaseException) -> str:
+    """What an error of somebody else's code says, whatever that is: its type and text, in short."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # the text is the user's code too
+        text = "(its text cannot be read)"
+    text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -7,7 +7,9 @@ generate ourselves is ever executed.
 
 from __future__ import annotations
 
+import functools
 import json
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,12 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prism.cache import kernel_folder, write_atomically
-from prism.errors import GraphError, KernelError, ParseError, SizeError, UsageError
+from prism.errors import (
+    GraphError,
+    KernelError,
+    ParseError,
+    PrismError,
+    SizeError,
+    UsageError,
+)
+from prism.files import read_regular, require_printable
 from prism.ir import (
     Argument,
     MuGraph,
     Program,
-    bind_sizes,
     check_mugraph,
     evaluate,  # noqa: TID251 - the function, not the module of that name
     format_program,
@@ -31,15 +40,19 @@ from prism.ir import (
     parse_program,
     parse_sgraph,
 )
+from prism.limits import check_memory
 from prism.plugins import Group, load
 from prism.protocols import Kernel, Target
-from prism.record import counts_of, digest
-from prism.report import render
+from prism.record import Outcome, counts_of, digest
+from prism.report import render, vet_facts
 from prism.tune import dtype_of
+from prism.tune.check import check, prepare
 
 SCHEMA = "prism.optimized/1"
 FACTS_FILE = "optimized.json"
 KERNEL_FILE = "kernel.py"
+MAX_BYTES = 64 * 2**20
+"""A larger file is no kernel of ours."""
 
 Array = NDArray[np.generic]
 
@@ -142,13 +155,15 @@ class Optimized:
         Raises:
             UsageError: a file is missing, or the target has to be named.
             ParseError: a file is not what `save` writes, or was modified.
-            KernelError: this version of Prism emits another kernel for the saved graph.
+            KernelError: this version of Prism emits another kernel for the saved graph, or the
+                kernel does not compute its program.
+            SizeError: this machine cannot hold the arrays.
         """
         where = Path(folder)
         try:
-            text = (where / FACTS_FILE).read_text(encoding="utf-8")
-            source = (where / KERNEL_FILE).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_regular(where / FACTS_FILE, MAX_BYTES).decode()
+            source = read_regular(where / KERNEL_FILE, MAX_BYTES).decode()
+        except (OSError, ValueError) as error:
             raise UsageError(f"{where} holds no saved kernel: {error}") from error
         return from_json(text, source, str(where), target)
 
@@ -221,18 +236,19 @@ def source_path(program: Program, source: str) -> Path:
     return kernel_folder() / f"{program.name}_{digest(source)[:16]}.py"
 
 
-def compiled(made: Optimized) -> Optimized:
-    """With its winner compiled in this process; without one where that fails (the fallback)."""
+def compiled(made: Optimized, where: str | None = None) -> Optimized:
+    """With its winner compiled in this process; without one where that fails (the fallback).
+
+    A kernel from a file, `where`, is checked as well.
+
+    Raises:
+        KernelError: it does not compute its program.
+    """
     winner = made.winner
     if winner is None:
         return made
-    target: Target = load(Group.TARGET, made.target)()
-    path = source_path(made.program, winner.source)
     try:
-        meta = target.emit(winner.mu, made.dtype).meta
-        if not path.is_file() or path.read_text(encoding="utf-8") != winner.source:
-            write_atomically(path, winner.source)
-        kernel = target.load(path, meta)
+        kernel, path = _loaded(made, winner)
     except Exception as error:  # whatever a compiler may raise: the fallback is right
         warnings.warn(
             f"the kernel of {made.program.name} does not load here ({error}); NumPy evaluates the "
@@ -241,7 +257,37 @@ def compiled(made: Optimized) -> Optimized:
         )
         tuned = {**made.facts.get("tune", {}), "best": None}
         return replace(made, winner=None, facts={**made.facts, "tune": tuned})
+    if where is not None:
+        _check(made, kernel, where)
     return replace(made, _kernel=kernel, _path=path)
+
+
+def _loaded(made: Optimized, winner: Winner) -> tuple[Kernel, Path]:
+    """The kernel from its file in the cache; where that cannot be used, from one of our own."""
+    target: Target = load(Group.TARGET, made.target)()
+    meta = target.emit(winner.mu, made.dtype).meta
+    path = source_path(made.program, winner.source)
+    try:
+        if not _holds(path, winner.source):
+            write_atomically(path, winner.source)
+        return target.load(path, meta), path
+    except Exception:  # a spoilt file or what a compiler left beside it: once more elsewhere
+        path = Path(_own_folder().name) / path.name
+        write_atomically(path, winner.source)
+        return target.load(path, meta), path
+
+
+@functools.cache
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder of this process; it goes when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="prism-kernels-", ignore_cleanup_errors=True)
+
+
+def _holds(path: Path, source: str) -> bool:
+    try:
+        return read_regular(path, MAX_BYTES) == source.encode()
+    except OSError:
+        return False
 
 
 def from_json(text: str, source: str, where: str, target: str | None) -> Optimized:
@@ -258,22 +304,56 @@ def from_json(text: str, source: str, where: str, target: str | None) -> Optimiz
     except _BAD_VALUE as error:
         raise ParseError(f"{where}: {FACTS_FILE} has a bad value: {error}") from error
     if made.winner is not None:
-        emitted = load(Group.TARGET, made.target)().emit(made.winner.mu, made.dtype).text
+        target_: Target = load(Group.TARGET, made.target)()
+        try:
+            emitted = target_.emit(made.winner.mu, made.dtype).text
+        except PrismError:
+            raise
+        except Exception as error:  # the graph is a stranger's
+            raise KernelError(f"{where}: the saved graph cannot be emitted: {error}") from error
         if emitted != source:
             raise KernelError(
                 f"{where}: this version of Prism emits another kernel for the saved graph; "
                 "the saved one is not run, optimize the program again"
             )
-    return compiled(made)
+    return compiled(made, where)
 
 
-_BAD_VALUE = (KeyError, TypeError, ValueError, AttributeError, GraphError, SizeError, ParseError)
+def _check(made: Optimized, kernel: Kernel, where: str) -> None:
+    """Hold a kernel from a file against its program in float64, on one random draw.
+
+    That it is the one of the saved graph does not say that the graph is right.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="prism-check-") as folder:
+            data = prepare(made.program, dict(made.sizes), made.dtype, 0, Path(folder), names=())
+            result = check(kernel, data)
+    except Exception as error:  # whatever a kernel may raise
+        raise KernelError(f"{where}: the kernel cannot be checked here: {error}") from error
+    if result.outcome is not Outcome.OK:
+        raise KernelError(
+            f"{where}: the kernel does not compute its program ({result.detail}); it is not used"
+        )
+
+
+_BAD_VALUE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    GraphError,
+    SizeError,
+    ParseError,
+)
 
 
 def _restored(data: dict[str, Any], source: str) -> Optimized:
     dtype_of(data["dtype"])
     program = parse_program(data["program"])
-    sizes = bind_sizes(program, data["sizes"])
+    sizes = check_memory(program, data["sizes"])
+    vet_facts(data["facts"])
     winner = None
     if data["winner"] is not None:
         winner = _winner_from_json(data["winner"], program, sizes, source)
@@ -283,8 +363,11 @@ def _restored(data: dict[str, Any], source: str) -> Optimized:
 def _parse(text: str, where: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
-    except ValueError as error:
+        require_printable(data)
+    except (ValueError, RecursionError) as error:
         raise ParseError(f"{where}: {FACTS_FILE} is not JSON: {error}") from error
+    except ParseError as error:
+        raise ParseError(f"{where}: {FACTS_FILE}: {error}") from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ParseError(f"{where}: {FACTS_FILE} is not of schema {SCHEMA}")
     texts = ("program", "dtype", "target", "source_sha256")

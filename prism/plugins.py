@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import sys
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from prism.errors import PluginError
+from prism.errors import PluginError, PrismError, one_line
 
 
 class Group(Enum):
@@ -29,6 +30,10 @@ class Group(Enum):
     STRATEGY = "prism.strategies"
     TARGET = "prism.targets"
     WORKLOAD = "prism.workloads"
+
+
+_MADE = frozenset({Group.ENCODING, Group.PRUNER, Group.STRATEGY, Group.TARGET})
+"""Groups whose plug-ins are called to make what is used; of a workload its loader says the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,11 @@ class Plugin:
         """
         try:
             return self.entry.load()
-        except (ImportError, AttributeError) as error:
+        except (PrismError, MemoryError):
+            raise
+        except Exception as error:
             raise PluginError(
-                f"plug-in {self.name!r} ({self.source}) cannot be loaded: {error}"
+                f"plug-in {self.name!r} ({self.source}) cannot be loaded: {one_line(error)}"
             ) from error
 
 
@@ -78,8 +85,47 @@ def load(group: Group, name: str) -> Any:  # noqa: ANN401 - the group's protocol
     """Load the plug-in called `name`, or the attribute `FILE.py:ATTRIBUTE`.
 
     Raises:
-        PluginError: no such plug-in, file or attribute.
+        PluginError: no such plug-in, file or attribute, or it cannot be called where the group's
+            plug-ins are.
     """
+    found = _find(group, name)
+    if group in _MADE and not callable(found):
+        raise PluginError(not_callable(f"{group.name.lower()} {name!r}", found))
+    return found
+
+
+def make(group: Group, name: str, *args: object) -> Any:  # noqa: ANN401 - see `load`
+    """Load a plug-in and call it with the arguments, which makes what the group's protocol says.
+
+    Raises:
+        PluginError: it cannot be loaded, or fails to be made.
+    """
+    return made(f"{group.name.lower()} {name!r}", load(group, name), *args)
+
+
+def made(what: str, factory: Any, *args: object) -> Any:  # noqa: ANN401 - see `load`
+    """Call a plug-in's class or function; `what` names it in errors.
+
+    Raises:
+        PluginError: it cannot be called, or fails.
+    """
+    if not callable(factory):
+        raise PluginError(not_callable(what, factory))
+    try:
+        return factory(*args)
+    except (PrismError, MemoryError):
+        raise
+    except Exception as error:
+        raise PluginError(f"{what} cannot be made: {one_line(error)}") from error
+
+
+def not_callable(what: str, value: object) -> str:
+    """The message for a plug-in that cannot be called."""
+    kind = "None" if value is None else f"a value of type {type(value).__name__}"
+    return f"{what} is {kind}, not a class: name the class itself"
+
+
+def _find(group: Group, name: str) -> Any:  # noqa: ANN401 - see `load`
     if ".py:" in name:
         return load_attribute(name)
     if name.endswith(".py"):
@@ -100,10 +146,10 @@ def load_attribute(spec: str) -> Any:  # noqa: ANN401 - whatever the user's file
         PluginError: the file is missing, fails to run, or lacks the attribute.
     """
     file, _, attribute = spec.rpartition(":")
-    path = Path(file).resolve()
-    if not path.is_file():
+    path = _existing(file)
+    if path is None:
         raise PluginError(f"{spec}: there is no file {file}")
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
     module_name = f"prism_user_{path.stem}_{digest}"
     spec_ = importlib.util.spec_from_file_location(module_name, path)
     if spec_ is None or spec_.loader is None:
@@ -112,15 +158,23 @@ def load_attribute(spec: str) -> Any:  # noqa: ANN401 - whatever the user's file
     sys.modules[module_name] = module
     try:
         spec_.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[module_name]
-        raise PluginError(
-            f"{spec}: {file} fails when imported: {type(error).__name__}: {error}"
-        ) from error
+    except BaseException as error:
+        sys.modules.pop(module_name, None)
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        raise PluginError(f"{spec}: {file} fails when imported: {one_line(error)}") from error
     if not hasattr(module, attribute):
         names = ", ".join(_defined_in(module)) or "nothing"
         raise PluginError(f"{spec}: {file} has no {attribute!r}; it defines {names}")
     return getattr(module, attribute)
+
+
+def _existing(file: str) -> Path | None:
+    try:
+        path = Path(file).resolve()
+        return path if path.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, a loop of links
+        return None
 
 
 def _defined_in(module: ModuleType) -> list[str]:

@@ -10,8 +10,10 @@ A trial's outcome is one of a fixed taxonomy (`Outcome`); only `ok` trials compe
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import math
 import os
 import platform
 import warnings
@@ -24,8 +26,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from prism.errors import ParseError, UsageError
+from prism.files import check_writable, read_regular, require_regular
 
 SCHEMA = "prism.trial/1"
+MAX_BYTES = 2**30
+"""A larger file is no record of ours."""
 
 Counts = tuple[tuple[str, int], ...]
 """Named integers: the sizes of dimensions, of parallelization dimensions, or a schedule."""
@@ -151,7 +156,7 @@ def from_line(line: str) -> Trial:
     """
     try:
         data = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ParseError(f"not JSON: {error}") from error
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ParseError(f"not a {SCHEMA} record")
@@ -159,7 +164,7 @@ def from_line(line: str) -> Trial:
         return _trial(data)
     except KeyError as error:
         raise ParseError(f"a {SCHEMA} record without {error}") from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise ParseError(f"a {SCHEMA} record with a bad value: {error}") from error
 
 
@@ -198,6 +203,7 @@ def _trial(data: dict[str, Any]) -> Trial:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a string")
+    value.encode()  # a lone surrogate is a ValueError: no file and no terminal takes it
     return value
 
 
@@ -212,7 +218,10 @@ def _number(value: object) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise TypeError(f"{value!r} is not a number that is zero or more")
-    return float(value)
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not finite")
+    return number
 
 
 def counts_of(value: object) -> Counts:
@@ -235,18 +244,36 @@ def append_line(path: Path, text: str) -> None:
     """
     line = text.encode() + b"\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = _open(path)
         try:
             # a line that a kill cut off must not swallow this one
             end = os.lseek(descriptor, 0, os.SEEK_END)
             if end > 0 and os.pread(descriptor, 1, end - 1) != b"\n":
                 line = b"\n" + line
-            os.write(descriptor, line)
+            if (written := os.write(descriptor, line)) < len(line):
+                raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes were written")
         finally:
             os.close(descriptor)
     except OSError as error:
         raise UsageError(f"cannot write the record file {path}: {error}") from error
+
+
+def _open(path: Path) -> int:
+    """A descriptor to append to a regular file, which is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        require_regular(path.stat())  # opening some devices has effects
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        require_regular(os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_warned: set[Path] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,12 +283,38 @@ class RecordFile:
     path: Path
 
     def append(self, trial: Trial) -> None:
-        """Add one trial, whole or not at all.
+        """Add one trial, whole or not at all; on a full disk the trial is lost with one warning.
 
         Raises:
             UsageError: the file cannot be written.
         """
-        append_line(self.path, to_line(trial))
+        try:
+            append_line(self.path, to_line(trial))
+        except UsageError as error:
+            cause = error.__cause__
+            if not (isinstance(cause, OSError) and cause.errno in _FULL):
+                raise
+            if self.path not in _warned:
+                _warned.add(self.path)
+                warnings.warn(
+                    f"trials are no longer recorded: {error}", RecordWarning, stacklevel=2
+                )
+
+    def require_writable(self) -> None:
+        """Refuse a file that could not be appended to, before any work is done for it.
+
+        None is made yet.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        try:
+            if self.path.exists():
+                os.close(_open(self.path))
+            else:
+                check_writable(self.path)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot write the record file {self.path}: {error}") from error
 
     def read(self) -> tuple[Trial, ...]:
         """Every trial in the file, in order; none when there is no file.
@@ -272,10 +325,10 @@ class RecordFile:
             UsageError: the file is there but cannot be read.
         """
         try:
-            content = self.path.read_bytes()
+            content = read_regular(self.path, MAX_BYTES)
         except FileNotFoundError:
             return ()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise UsageError(f"cannot read the record file {self.path}: {error}") from error
         trials: list[Trial] = []
         skipped: list[str] = []

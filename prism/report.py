@@ -5,11 +5,115 @@ Facts are plain JSON, so that a saved kernel carries its own report.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from prism.errors import ParseError
+from prism.files import require_printable
 from prism.tune import TuneResult
+
+Vet = Callable[[object], bool]
+
+
+def _is(*kinds: type) -> Vet:
+    return lambda value: type(value) in kinds
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and _is(int, float)(value) and 0 <= value < math.inf
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and _is(int)(value) and 0 <= value < 2**63
+
+
+def _or_null(vet: Vet) -> Vet:
+    return lambda value: value is None or vet(value)
+
+
+def _each(vet: Vet) -> Vet:
+    return lambda value: isinstance(value, list) and all(map(vet, value))
+
+
+def _named(vet: Vet) -> Vet:
+    return lambda value: isinstance(value, dict) and all(map(vet, value.values()))
+
+
+def _object(fields: Mapping[str, Vet], *, required: bool = False, others: bool = False) -> Vet:
+    """An object of these fields; all of them if `required`, others as well if `others`."""
+
+    def vet(value: object) -> bool:
+        return (
+            isinstance(value, dict)
+            and (others or value.keys() <= fields.keys())
+            and not (required and fields.keys() - value.keys())
+            and all(fields[name](item) for name, item in value.items() if name in fields)
+        )
+
+    return vet
+
+
+_TOTALS = ("dags", "candidates", "verified", "proved", "not_proved", "gave_up")
+
+_FACTS: Mapping[str, Mapping[str, Vet]] = {
+    "search": {
+        "graphs": _count,
+        "complete": _or_null(_is(bool)),
+        "search_s": _or_null(_number),
+        "is_cached": _is(bool),
+        "counters": _object(
+            {
+                "pruners": _named(
+                    _object({"seen": _count, "dropped": _count}, required=True, others=True)
+                ),
+                **dict.fromkeys(_TOTALS, _count),
+            },
+            others=True,
+        ),
+    },
+    "tune": {
+        "best": _or_null(
+            _object(
+                {
+                    "graph": _is(str),
+                    "par_sizes": _each(_named(_count)),
+                    "schedule": _named(_count),
+                    "median_s": _number,
+                    "min_s": _number,
+                    "max_error": _number,
+                },
+                required=True,
+            )
+        ),
+        "trials": _named(_count),
+        "resumed": _count,
+        "space_size": _count,
+        "elapsed_s": _number,
+        "stopped": _is(str),
+        "notes": _each(_is(str)),
+    },
+}
+"""What facts from a file may be: everything that the report and the command line print."""
+
+
+def vet_facts(facts: object) -> None:
+    """Refuse facts that could not be printed.
+
+    Raises:
+        ParseError: names the field.
+    """
+    require_printable(facts, "facts")
+    if not isinstance(facts, dict) or not facts.keys() <= _FACTS.keys():
+        raise ParseError("facts: an object of search and tune was expected")
+    for part, fields in facts.items():
+        if not isinstance(fields, dict):
+            raise ParseError(f"facts.{part}: an object was expected")
+        for name, value in fields.items():
+            vet = _FACTS[part].get(name)
+            if vet is None or not vet(value):
+                raise ParseError(f"facts.{part}.{name}: unknown, or of another type")
 
 
 def search_facts(graphs: Sequence[object], found: object, *, is_cached: bool) -> dict[str, Any]:
@@ -73,8 +177,7 @@ def _search_lines(facts: Mapping[str, Any]) -> list[str]:
     lines = [f"{facts.get('graphs', 0)} verified graphs{seconds}{origin}"]
     for name, count in counters.get("pruners", {}).items():
         lines.append(f"pruner {name}: {count['dropped']} of {count['seen']} dropped")
-    totals = ("dags", "candidates", "verified", "proved", "not_proved", "gave_up")
-    lines += [f"{name}: {counters[name]}" for name in totals if name in counters]
+    lines += [f"{name}: {counters[name]}" for name in _TOTALS if name in counters]
     if facts.get("complete") is False:
         lines.append("cut short by a limit: there may be more graphs")
     return lines

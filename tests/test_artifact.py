@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -155,3 +156,20 @@ def test_the_message_names_the_file(text, tmp_path):
     path.write_text(changed(text, lambda c: c.pop("seed")))
     with pytest.raises(ParseError, match=r"art\.json: seed is missing"):
         load_artifact(path)
+
+
+def test_special_and_large_files_are_refused(text, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(ParseError, match="not a regular file"):
+        load_artifact(tmp_path / "fifo")
+    path = tmp_path / "art.json"
+    path.write_text(text)
+    monkeypatch.setattr("prism.artifact.MAX_BYTES", 100)
+    with pytest.raises(ParseError, match="too large for a search artifact"):
+        load_artifact(path)
+
+
+def test_escape_codes_and_deep_nesting_are_refused(text):
+    for hostile in ("\x1b[2J", "\ud800", json.loads("[" * 200 + "]" * 200)):
+        with pytest.raises(ParseError, match=r"counters\.x.*(control|deep)"):
+            parse_artifact(changed(text, lambda c, h=hostile: c["counters"].update(x=h)))

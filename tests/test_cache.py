@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from prism.cache import cache_folder, entry_path, writable_folder, write_atomically
-from prism.errors import KernelError
+from prism.cache import (
+    CacheWarning,
+    cache_folder,
+    entry_path,
+    kernel_folder,
+    warn_if_unwritable,
+    writable_folder,
+    write_atomically,
+)
+from prism.errors import KernelError, UsageError
+from prism.files import check_writable
 
 
 @pytest.fixture
@@ -63,3 +73,55 @@ def test_a_temporary_folder_that_others_can_write_is_refused(no_cache):
     no_cache.chmod(0o777)
     with pytest.raises(KernelError, match="set PRISM_CACHE_DIR"):
         writable_folder()
+
+
+def test_an_existing_file_keeps_its_mode(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text("old")
+    path.chmod(0o600)
+    write_atomically(path, "new")
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", 0o600)
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.py").symlink_to("real/kernel.py")
+    for text in ("made", "again"):
+        write_atomically(tmp_path / "link.py", text)
+        assert (tmp_path / "link.py").is_symlink()
+        assert (tmp_path / "real" / "kernel.py").read_text() == text
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_fifo_is_refused_and_stays(is_linked, tmp_path):
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    given = path
+    if is_linked:
+        given = tmp_path / "link"
+        given.symlink_to(path)
+    for attempt in (check_writable, lambda p: write_atomically(p, "text")):
+        with pytest.raises(UsageError, match="not a regular file"):
+            attempt(given)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_text_that_is_no_utf8_is_refused_and_leaves_nothing(tmp_path):
+    with pytest.raises(UsageError, match="surrogates"):
+        write_atomically(tmp_path / "kernel.py", "\ud800")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_cache_kernels_lie_in_the_temporary_folder_and_one_warning_says_so(no_cache):
+    with pytest.warns(CacheWarning, match="cannot be written"):
+        warn_if_unwritable()
+    warn_if_unwritable()  # a second warning would be an error
+    assert kernel_folder().is_relative_to(no_cache)
+    assert entry_path("tuned", {}).is_relative_to(no_cache)
+
+
+def test_a_cache_that_is_there_to_read_serves_entries(cache, monkeypatch, tmp_path):
+    path = entry_path("tuned", {})
+    write_atomically(path, "{}")
+    monkeypatch.setattr("prism.cache.writable_folder", lambda: tmp_path)
+    assert entry_path("tuned", {}) == path

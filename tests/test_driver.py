@@ -234,6 +234,12 @@ def test_a_fallback_is_not_cached(searched, cache):
     assert entries(cache) == []
 
 
+def with_facts(text, facts):
+    entry = json.loads(text)
+    made = json.loads(entry["optimized"]) | {"facts": facts}
+    return json.dumps(entry | {"optimized": json.dumps(made)})
+
+
 SPOILT = {
     "truncated": lambda text: text[:-50],
     "empty": lambda _: "",
@@ -241,6 +247,12 @@ SPOILT = {
     "a list": lambda _: "[]",
     "kernel modified": lambda text: json.dumps(json.loads(text) | {"kernel": "import os"}),
     "not text": lambda text: json.dumps(json.loads(text) | {"optimized": 7}),
+    "kernel null": lambda text: json.dumps(json.loads(text) | {"kernel": None}),
+    "kernel a number": lambda text: json.dumps(json.loads(text) | {"kernel": 7}),
+    "kernel a surrogate": lambda text: json.dumps(json.loads(text) | {"kernel": "\ud800"}),
+    "nested deep": lambda _: "[" * 100_000,
+    "best is empty": lambda text: with_facts(text, {"tune": {"best": {}}}),
+    "escape codes": lambda text: with_facts(text, {"tune": {"stopped": "\x1b[2J"}}),
     "no budget": lambda text: json.dumps(json.loads(text) | {"budget_s": None}),
 }
 
@@ -254,6 +266,25 @@ def test_a_spoilt_entry_is_a_miss_with_a_warning_and_is_replaced(case, tuned, ca
     with pytest.warns(CacheWarning, match="is not used"):
         call(optimize(MATMUL, sizes=SIZES, target=FAKE))
     assert json.loads(entry.read_text())["kernel"] == json.loads(good)["kernel"]
+
+
+def test_an_entry_of_another_program_is_a_miss(tuned, cache):
+    optimize(MATMUL, sizes=SIZES, target=FAKE)
+    (first,) = entries(cache)
+    optimize(MATMUL, sizes=SIZES | {"n": 5}, target=FAKE)
+    (second,) = set(entries(cache)) - {first}
+    second.write_text(first.read_text())
+    with pytest.warns(CacheWarning, match="another program, size, dtype or target"):
+        made = optimize(MATMUL, sizes=SIZES | {"n": 5}, target=FAKE)
+    assert made.sizes["n"] == 5
+
+
+def test_without_a_cache_optimize_says_so_first_and_works(searched, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PRISM_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.warns(CacheWarning, match="cannot be written"):
+        call(optimize(MATMUL, sizes=SIZES, target=FAKE))
 
 
 def test_a_cache_that_cannot_be_written_costs_a_warning(tuned, cache):

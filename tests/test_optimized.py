@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -220,6 +221,19 @@ def forge(folder):
     spoil_json(folder, source_sha256=digest(kernel.read_text()))
 
 
+BAD_FACTS = (
+    {"tune": 7},
+    {"tune": {"best": {}}},
+    {"tune": {"trials": {"ok": "many"}}},
+    {"tune": {"stopped": "\x1b[2J"}},
+    {"tune": {"stopped": "\ud800"}},
+    {"tune": {"elapsed_s": float("inf")}},
+    {"search": {"search_s": "long"}},
+    {"search": {"counters": {"pruners": {"p": {}}}}},
+    {"search": {"graphs": True}},
+    {"other": {}},
+)
+
 SPOILT = {
     "kernel modified": (lambda f: (f / "kernel.py").write_text("x = 1"), ParseError, "modified"),
     "kernel forged": (forge, KernelError, "emits another kernel"),
@@ -252,6 +266,25 @@ SPOILT = {
         "x=99",
     ),
     "odd counts": (lambda f: spoil_winner(f, par_sizes=[{"x": "2"}]), ParseError, "not an integer"),
+    "nested deep": (
+        lambda f: (f / "optimized.json").write_text("[" * 100_000),
+        ParseError,
+        "not JSON",
+    ),
+    "a FIFO": (
+        lambda f: ((f / "kernel.py").unlink(), os.mkfifo(f / "kernel.py")),
+        UsageError,
+        "not a regular file",
+    ),
+    "huge sizes": (
+        lambda f: spoil_json(f, sizes=dict.fromkeys(SIZES, 2**39)),
+        ParseError,
+        "this machine has",
+    ),
+    **{
+        f"facts {i}": (lambda f, facts=facts: spoil_json(f, facts=facts), ParseError, "facts")
+        for i, facts in enumerate(BAD_FACTS)
+    },
     "no counts": (lambda f: spoil_winner(f, par_sizes=None), ParseError, "bad value"),
 }
 
@@ -274,3 +307,20 @@ def test_a_saved_kernel_cannot_choose_a_file_to_run(made, tmp_path):
 def test_a_missing_folder_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match="no saved kernel"):
         Optimized.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("fault", ["nan", "wrong tile", "writes input", "raises in run"])
+def test_a_saved_kernel_that_does_not_compute_its_program_is_refused(fault, tmp_path):
+    make(fault).save(tmp_path)
+    with pytest.raises(KernelError, match=r"does not compute its program|cannot be checked"):
+        Optimized.load(tmp_path, target=FAKE)
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda p: p.write_bytes(b"\xff"), lambda p: (p.unlink(), p.mkdir())]
+)
+def test_a_spoilt_kernel_file_in_the_cache_does_no_harm(spoil, made, arrays):
+    spoil(made.path)
+    again = make()
+    assert not again.is_fallback
+    assert_right(again(*arrays), arrays)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from prism import plugins
 from prism.errors import PluginError
-from prism.plugins import Group, installed, load
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from prism.plugins import Group, installed, load, load_attribute, make
 
 
 def test_our_own_alternatives_come_through_the_door() -> None:
@@ -85,3 +84,93 @@ def test_a_name_claimed_twice_names_both_owners(monkeypatch: pytest.MonkeyPatch)
             installed(Group.ENCODING)
     finally:
         installed.cache_clear()
+
+
+KINDS = """
+x = 3
+none = None
+
+class Needs:
+    def __init__(self, something):
+        pass
+
+class Raises:
+    def __init__(self):
+        raise RuntimeError("first\\nsecond")
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError
+
+class Unspeakable:
+    def __init__(self):
+        raise Mute
+
+def factory(a, b):
+    return a + b
+"""
+
+
+@pytest.fixture
+def kinds(tmp_path: Path) -> Path:
+    file = tmp_path / "kinds.py"
+    file.write_text(KINDS)
+    return file
+
+
+@pytest.mark.parametrize("group", [Group.ENCODING, Group.PRUNER, Group.STRATEGY, Group.TARGET])
+def test_a_plugin_that_cannot_be_called_is_refused(kinds: Path, group: Group) -> None:
+    what = f"{group.name.lower()} '.*kinds.py:x' is a value of type int, not a class"
+    with pytest.raises(PluginError, match=what):
+        load(group, f"{kinds}:x")
+    with pytest.raises(PluginError, match="is None, not a class"):
+        make(group, f"{kinds}:none")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Needs", "TypeError: .*something"),
+        ("Raises", "RuntimeError: first second$"),
+        ("Unspeakable", r"Mute: \(its text cannot be read\)"),
+    ],
+)
+def test_a_plugin_that_cannot_be_made_says_why(kinds: Path, name: str, why: str) -> None:
+    with pytest.raises(PluginError, match=rf"^target '.*kinds\.py:{name}' cannot be made: {why}"):
+        make(Group.TARGET, f"{kinds}:{name}")
+
+
+def test_arguments_are_passed_to_what_makes_a_plugin(kinds: Path) -> None:
+    assert make(Group.STRATEGY, f"{kinds}:factory", 1, 2) == 3
+
+
+@pytest.mark.parametrize("raised", ["GeneratorExit", "BaseException('a\\nb')"])
+def test_a_file_that_raises_anything_is_one_message(tmp_path: Path, raised: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"raise {raised}\n")
+    with pytest.raises(PluginError, match="fails when imported") as caught:
+        load_attribute(f"{file}:Mine")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_installed_plugin_that_fails_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_plugin.py").write_text("raise RuntimeError('no')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry = EntryPoint("mine", "broken_plugin:A", Group.ENCODING.value)
+    with pytest.raises(PluginError, match=r"'mine' \(here\) cannot be loaded: RuntimeError: no"):
+        plugins.Plugin("mine", "here", entry).load()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="paths are Unicode elsewhere")
+def test_a_path_that_is_not_utf_8_works(tmp_path: Path) -> None:
+    file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xffad.py"))
+    file.write_text("class Mine:\n    pass\n")
+    assert load(Group.ENCODING, f"{file}:Mine").__name__ == "Mine"
+
+
+@pytest.mark.parametrize("file", ["x" * 5000, "a\0b"])
+def test_a_path_that_cannot_be_is_no_file(file: str) -> None:
+    with pytest.raises(PluginError, match="there is no file"):
+        load(Group.ENCODING, f"{file}.py:Mine")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -88,6 +90,10 @@ def test_a_trial_reads_back_as_written_on_one_line(trial):
         ({"sizes": {"n": "8"}}, "not an integer"),
         ({"par_sizes": {"x": 2}}, "not an object"),
         ({"dtype": 32}, "not a string"),
+        ({"versions": []}, "bad value"),
+        ({"median_s": 10**400}, "too large"),
+        ({"median_s": float("inf")}, "not finite"),
+        ({"detail": "\ud800"}, "surrogates"),
     ],
 )
 def test_a_line_that_is_no_record_is_refused_with_the_reason(change, message):
@@ -179,3 +185,42 @@ def test_concurrent_writers_lose_and_mix_nothing(tmp_path):
 def test_versions_name_what_a_time_depends_on():
     found = dict(versions())
     assert {"python", "prism-superopt", "numpy", "numba"} <= found.keys()
+
+
+def test_a_line_that_is_nested_deep_is_no_record():
+    with pytest.raises(ParseError):
+        from_line("[" * 100_000)
+
+
+def test_special_files_are_neither_read_nor_written(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    records = RecordFile(tmp_path / "fifo")
+    for attempt in (records.read, records.require_writable, lambda: records.append(OK)):
+        with pytest.raises(UsageError, match="not a regular file"):
+            attempt()
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("prism.record.MAX_BYTES", 100)
+    records = RecordFile(tmp_path / "trials.jsonl")
+    records.append(OK)
+    with pytest.raises(UsageError, match="larger than"):
+        records.read()
+
+
+def full(descriptor, line):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("write", [full, lambda descriptor, line: len(line) // 2])
+def test_a_full_disk_costs_one_warning(write, tmp_path, monkeypatch):
+    monkeypatch.setattr("prism.record.os.write", write)
+    records = RecordFile(tmp_path / "trials.jsonl")
+    with pytest.warns(RecordWarning, match="no longer recorded"):
+        records.append(OK)
+    records.append(OK)  # a second warning would be an error
+
+
+def test_asking_whether_a_file_can_be_written_makes_none(tmp_path):
+    RecordFile(tmp_path / "trials.jsonl").require_writable()
+    assert list(tmp_path.iterdir()) == []

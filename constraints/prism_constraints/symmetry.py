@@ -45,6 +45,7 @@ def is_smallest(problem: MappingProblem, assignment: Assignment) -> bool:
 
 def ordered(problem: MappingProblem, found: Iterable[frozenset[MapVar]]) -> tuple[Assignment, ...]:
     """The distinct assignments in the one order all encodings return: by variables, false first."""
-    variables = problem.variables()
-    keyed = {tuple(v in true for v in variables): true for true in found}
+    # the values read as one binary number, the first variable its highest digit
+    digit = {v: 1 << i for i, v in enumerate(reversed(problem.variables()))}
+    keyed = {sum(digit[v] for v in true): true for true in found}
     return tuple(Assignment(keyed[key]) for key in sorted(keyed))

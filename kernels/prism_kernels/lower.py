@@ -8,6 +8,7 @@ reason. `mean` becomes sum / size, the size of the whole dimension.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import assert_never
 
 from prism.errors import KernelError
@@ -20,6 +21,7 @@ from prism.ir import (
     Const,
     DataDim,
     GraphOp,
+    Input,
     InputLoader,
     MuGraph,
     OpKind,
@@ -30,7 +32,8 @@ from prism.ir import (
     is_legal_count,
     output_name,
 )
-from prism_kernels.range_safe import range_safe
+from prism_kernels.guards import OwnValues, own_values, unguarded
+from prism_kernels.range_safe import safe_forms
 from prism_kernels.tile import (
     Accumulate,
     Axis,
@@ -55,9 +58,42 @@ def lower(mu: MuGraph) -> TileProgram:
     """The tile program of a muGraph, its exponentials range-safe.
 
     Raises:
-        KernelError: the graph cannot be run as one kernel; the message says why.
+        KernelError: the graph cannot be run as one kernel, or an exponential in it leaves the range
+            of floating point where the program does not; the message says why.
     """
-    return range_safe(tile_program(mu))
+    plain = tile_program(mu)
+    if not any(isinstance(n, Map) and n.op == "exp" for n in plain.nodes):
+        return plain
+    own = _own_values(mu.graph.program, mu.sizes)
+    fault: str | None = None
+    for form in safe_forms(plain):
+        found = unguarded(form, own)
+        if found is None:
+            return form
+        fault = fault or found
+    raise KernelError(fault or "")
+
+
+@lru_cache(maxsize=64)
+def _own_values(program: Program, sizes: tuple[tuple[DataDim, int], ...]) -> OwnValues:
+    """What the program itself computes."""
+    builder, known = Builder(), dict(sizes)
+    ids: list[ValueId] = []
+    for node in program.nodes:
+        match node:
+            case Input(name=name, dims=dims):
+                ids.append(builder.add(Load(name), (Axis(d) for d in dims)))
+            case Const(value=value):
+                ids.append(builder.add(Scalar(value)))
+            case SizeOf(dim=dim):
+                ids.append(builder.add(Scalar(float(known[dim]))))
+            case Apply(op=op, operands=operands, dim=dim):
+                ids.append(_apply(builder, op, tuple(ids[i] for i in operands), dim, known))
+            case _:
+                assert_never(node)
+    inputs = _input_tensors(program, known)
+    parts = (tuple(builder.nodes), tuple(builder.axes), tuple(builder.stages))
+    return own_values(TileProgram(*parts, known, (), None, inputs, {}))
 
 
 def tile_program(mu: MuGraph) -> TileProgram:

@@ -23,12 +23,15 @@ computing it again from the plain exp(x).
 
 In a loop over r the reference runs (`Running`), and accumulators are rescaled when it moves. This
 is online softmax, obtained from any algebraic form of it.
+
+What this leaves of exponentials that the program does not take, `guards` refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice, product
 from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
@@ -66,18 +69,33 @@ _TRANSPARENT = frozenset({"mul", "div", *_SCALED})
 """Through these an exp may still reach a sum."""
 
 
-def range_safe(program: TileProgram) -> TileProgram:
-    """The program with every exp that is summed over one axis in range-safe form."""
-    if not any(isinstance(n, Map) and n.op == "exp" for n in program.nodes):
-        return program
-    return _Pass(program).run()
+_MOST_CHOICES = 16
+
+
+def safe_forms(program: TileProgram) -> Iterator[TileProgram]:
+    """The program with every exp that is summed over one axis in range-safe form; then others.
+
+    An exp summed over several axes is plain in the first form. In others it has a reference over
+    one of them, which does where sums over that axis are divided by first. The last form is the
+    program as it stands.
+    """
+    exps = [i for i, n in enumerate(program.nodes) if isinstance(n, Map) and n.op == "exp"]
+    if exps:
+        first = _Pass(program, {})
+        yield first.run()
+        ways = [[(i, dim) for dim in (None, *sorted(first.open.get(i, ())))] for i in exps]
+        for choice in islice(product(*ways), 1, _MOST_CHOICES):
+            yield _Pass(program, {i: dim for i, dim in choice if dim is not None}).run()
+    yield program
 
 
 class _Pass:
     """One run over a program; `safe` and `twin` map old values to their two new forms."""
 
-    def __init__(self, program: TileProgram) -> None:
+    def __init__(self, program: TileProgram, chosen: Mapping[ValueId, DataDim]) -> None:
         self.old = program
+        self.chosen = chosen  # old exp -> the axis of its reference, of several
+        self.open: dict[ValueId, set[DataDim]] = {}  # old exp -> the axes to choose from
         self.users = program.users()
         self.new = Builder()
         self.safe: list[ValueId] = []
@@ -168,7 +186,10 @@ class _Pass:
     def _exp(self, i: ValueId, operand: ValueId) -> tuple[ValueId, References]:
         x = self._plain(operand)
         summed = self._summed_over(i, frozenset(a.dim for a in self.new.axes[x]))
-        if len(summed) != 1 or self._is_never_positive(x):
+        if len(summed) > 1:
+            self.open[i] = summed
+            summed = {self.chosen[i]} if i in self.chosen else set()
+        if not summed or self._is_never_positive(x):
             return self.new.add(Map("exp", (x,))), {}
         (dim,) = summed
         axis = next(a for a in self.new.axes[x] if a.dim == dim)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
 from prism.cli.answer import Status, say
-from prism.errors import PrismError
+from prism.errors import PrismError, one_line
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -89,6 +90,9 @@ class PrismGroup(click.Group):
         for name in ("stdout", "stderr"):
             if getattr(sys, name) is None:  # closed by the shell (`>&-`)
                 setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
+            # any text can be printed: a path need not be UTF-8, nor a terminal know more than ASCII
+            if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         sys.exit(self._status(arguments, prog_name or "prism", extra))
 
     def _status(self, args: list[str], prog_name: str, extra: dict[str, Any]) -> int:
@@ -121,13 +125,19 @@ def report(error: BaseException) -> Status:
     """Say what went wrong, in one message, and give the exit status."""
     status = status_of(error)
     if status is Status.BROKEN_PIPE:
-        # nobody reads: what is still buffered must not fail once more when Python exits
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         return status
-    with contextlib.suppress(BrokenPipeError):
+    try:
         say(message_of(error))
+    except OSError:  # nobody can be told: the status says it
+        _discard(sys.stderr)
     return status
+
+
+def _discard(stream: TextIO) -> None:
+    """Nobody reads a stream: what is still buffered must not fail once more when Python exits."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def message_of(error: BaseException) -> str:
@@ -165,7 +175,7 @@ def _system_cause(error: BaseException) -> str:
         case SystemExit():
             return "the user's code called sys.exit"
         case _:
-            return f"{type(error).__name__}: {error}; run with PRISM_DEBUG=1 for the traceback"
+            return f"{one_line(error)}; run with PRISM_DEBUG=1 for the traceback"
 
 
 @click.group(

@@ -10,7 +10,8 @@ from prism.cli.answer import Answer
 from prism.cli.params import axiom_specs
 from prism.cli.render import table
 from prism.cli.run import Run, answering
-from prism.egraph import AxiomSet, load_axioms
+from prism.egraph import AxiomFile, AxiomSet, load_axioms
+from prism.egraph.soundness import faults_of
 from prism.plugins import Group, installed
 
 
@@ -31,8 +32,8 @@ def command() -> None:
 @answering("axioms")
 def list_command(run: Run, axioms: tuple[str, ...]) -> Answer:
     """List axiom files with their rules."""
-    del run
     found = load_axioms(axioms)
+    unsound = faults_of(found, own_files(found, axioms), seed=run.seed)
     files = file_rules(found)
     directed = sum(2 if axiom.is_bidirectional else 1 for axiom in found.axioms)
     rows = [(f["name"], f["source"], str(f["rules"])) for f in files]
@@ -42,12 +43,21 @@ def list_command(run: Run, axioms: tuple[str, ...]) -> Answer:
             "rules": len(found.axioms),
             "directed_rules": directed,
             "fingerprint": found.fingerprint,
+            "unsound": unsound,
         },
         (
             table(("file", "source", ">rules"), rows),
             f"{len(found.axioms)} rules, {directed} counted by direction",
+            *(f"{rule} is unsound: {why}" for rule, why in unsound.items()),
         ),
     )
+
+
+def own_files(found: AxiomSet, specs: tuple[str, ...]) -> tuple[AxiomFile, ...]:
+    """The files of a set that no installed plug-in brings: `specs` are what it was loaded from."""
+    sets = installed(Group.AXIOMS)
+    known = load_axioms([spec for spec in specs if spec in sets]).files
+    return tuple(file for file in found.files if file not in known)
 
 
 def file_rules(found: AxiomSet) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ They are callbacks of click options; what they refuse becomes a usage error that
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -23,6 +24,13 @@ NO_AXIOMS = "none"
 MAX_SIZE = 2**40
 """Larger sizes are a slip of the finger."""
 
+MAX_SHOWN = 40
+"""Characters of a value that are echoed."""
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}...")
+
 
 def parse_sizes(
     ctx: click.Context, param: click.Parameter, value: str | None
@@ -39,12 +47,15 @@ def parse_sizes(
     for part in filter(None, (p.strip() for p in value.split(","))):
         name, equals, number = (s.strip() for s in part.partition("="))
         if not equals or not name.isidentifier():
-            raise click.BadParameter(f"{part!r} is not of the form DIM=SIZE, as in n=8,d=4096")
+            raise click.BadParameter(
+                f"{_shown(part)} is not of the form DIM=SIZE, as in n=8,d=4096"
+            )
         if name in sizes:
-            raise click.BadParameter(f"the size of {name!r} is given twice")
+            raise click.BadParameter(f"the size of {_shown(name)} is given twice")
         if not re.fullmatch(r"[0-9]{1,18}", number) or not 1 <= int(number) <= MAX_SIZE:
             raise click.BadParameter(
-                f"the size of {name!r} must be an integer from 1 to 2^40, not {number!r}"
+                f"the size of {_shown(name)} must be an integer from 1 to 2^40, "
+                f"not {_shown(number)}"
             )
         sizes[name] = int(number)
     return sizes
@@ -63,7 +74,7 @@ def parse_names(ctx: click.Context, param: click.Parameter, value: str | None) -
     if not names:
         raise click.BadParameter("a list of names is needed, separated by commas")
     if len(set(names)) != len(names):
-        raise click.BadParameter(f"each name once: {value}")
+        raise click.BadParameter(f"each name once: {_shown(value)}")
     return names
 
 
@@ -74,7 +85,7 @@ def only(*known: str) -> Callable[[click.Context, click.Parameter, str], str]:
         del ctx, param
         if value not in known:
             raise click.BadParameter(
-                f"{value!r} is not available in this version; available: {', '.join(known)}"
+                f"{_shown(value)} is not available in this version; available: {', '.join(known)}"
             )
         return value
 
@@ -87,8 +98,13 @@ def axiom_specs(
     """The axiom sets to load: files and folders are added to the set `prism`.
 
     Naming a set takes exactly what is named; the name `none` is the empty set.
+
+    Raises:
+        click.BadParameter: an empty name.
     """
     del ctx, param
+    if not all(spec.strip() for spec in value):
+        raise click.BadParameter(f"an empty name; for no axioms at all: {NO_AXIOMS}")
     names = [spec for spec in value if not _is_path(spec)]
     base = () if names else (DEFAULT_AXIOMS,)
     return (*base, *(spec for spec in value if spec != NO_AXIOMS))
@@ -112,11 +128,19 @@ def seed_option(function: Decorated) -> Decorated:
     )(function)
 
 
+def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    del ctx, param
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"a number of seconds is needed, not {value}")
+    return value
+
+
 def budget_option(default: float | None) -> Callable[[Decorated], Decorated]:
     """`--budget SECONDS`."""
     return click.option(
         "--budget",
         type=click.FloatRange(0, min_open=True),
+        callback=_finite,
         default=default,
         show_default=default is not None,
         metavar="SECONDS",

@@ -8,11 +8,13 @@ import click
 
 from prism.artifact import load_artifact
 from prism.cli.answer import Answer, Status
+from prism.cli.axioms import own_files
 from prism.cli.inputs import find_graph
 from prism.cli.params import axiom_specs
 from prism.cli.run import Run, answering
 from prism.egraph import load_axioms
-from prism.errors import ParseError
+from prism.egraph.soundness import faults_of
+from prism.errors import AxiomError, ParseError
 from prism.frontend import load_program
 from prism.ir import Program, SGraph, parse_sgraph
 from prism.verdict import Verdict
@@ -47,10 +49,14 @@ def command(run: Run, reference: str, candidate: str, axioms: tuple[str, ...]) -
     _, wanted = load_program(reference)
     given = load_candidate(candidate)
     axiom_set = load_axioms(axioms)
+    own = own_files(axiom_set, axioms)
+    for rule, why in faults_of(axiom_set, own, seed=run.seed).items():
+        raise AxiomError(f"{rule} is unsound, so nothing can be proved with it: {why}")
     answer = verify_programs(wanted, given, axiom_set, seed=run.seed)
     verdict = answer.verdict.value
     lines = [
         f"{verdict}: {candidate} = {reference}",
+        *([f"with the axioms of {', '.join(file.name for file in own)}"] if own else []),
         *([answer.reason] if answer.reason else []),
         *([f"counterexample: {answer.counterexample}"] if answer.counterexample else []),
     ]
@@ -60,6 +66,7 @@ def command(run: Run, reference: str, candidate: str, axioms: tuple[str, ...]) -
             "candidate": candidate,
             "verdict": verdict,
             "axioms_used": [file.name for file in axiom_set.files],
+            "own_axioms": [file.name for file in own],
             "axioms_fingerprint": axiom_set.fingerprint,
             "counterexample": answer.counterexample,
             "reason": answer.reason,

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 
 from prism.egraph.axioms import AxiomSet
-from prism.egraph.session import Limits, Row, Session
+from prism.egraph.session import Limits, OutOfTimeError, Row, Session, deadline
 from prism.egraph.signature import ALGEBRA, simple_operators
 from prism.egraph.terms import build_program, new_bank
 from prism.ir import DataDim, Program
@@ -73,12 +73,15 @@ def saturate(program: Program, axioms: AxiomSet, limits: Limits = GENERATION_LIM
 
 def _run(session: Session, limits: Limits) -> tuple[int, bool]:
     """One iteration per call until nothing changes or a limit is reached."""
-    stop = time.monotonic() + limits.seconds
-    for iteration in range(1, limits.iterations + 1):
-        if not session.iterate(ALGEBRA):
-            return iteration, True
-        if session.node_count() > limits.nodes or time.monotonic() > stop:
-            return iteration, False
+    with deadline(time.monotonic() + limits.seconds):
+        for iteration in range(1, limits.iterations + 1):
+            try:
+                if not session.iterate(ALGEBRA):
+                    return iteration, True
+            except OutOfTimeError:
+                return iteration - 1, False
+            if session.node_count() > limits.nodes:
+                return iteration, False
     return limits.iterations, False
 
 

@@ -1,15 +1,20 @@
 """One e-graph over one axiom set: the only place that calls egglog.
 
 egglog has no limit inside an iteration and no way to cancel, so every call here runs one iteration
-and the caller looks at size and clock in between. Terms are inserted through the head of one rule
+and the caller looks at size and clock in between. With a rule that grows terms for ever the last
+iteration takes longer than all before it together: within `deadline` an iteration that would end
+too late, going by the one before it, is not begun. Terms are inserted through the head of one rule
 that let-binds every distinct sub-term once: a shared sub-term costs one line however often it
 occurs, and egglog 13 is several times faster this way than with one action per term.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -53,6 +58,23 @@ class Limits:
     seconds: float = 20.0
 
 
+class OutOfTimeError(PrismError):
+    """The next iteration would end after the deadline."""
+
+
+_DEADLINE: ContextVar[float | None] = ContextVar("deadline", default=None)
+
+
+@contextmanager
+def deadline(at: float | None) -> Iterator[None]:
+    """Within, `Session.iterate` raises OutOfTimeError rather than end after `at` (monotonic)."""
+    token = _DEADLINE.set(at)
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
 class Session:
     """An e-graph; not to be shared between threads (egglog 13 forbids it)."""
 
@@ -62,6 +84,7 @@ class Session:
         """For terms made of `heads` (`TermBank.heads`) under the rules of `rulesets`."""
         self._heads = frozenset(constructors()) | {h.name for h in axioms.helpers}
         self._insertions = 0
+        self._predicted: dict[tuple[str, ...], float] = {}
         self._egraph = EGraph()
         # equal sizes are stated as Size = Size or Size = Const
         needed = heads | {"Size", "Const"}
@@ -85,10 +108,21 @@ class Session:
         )
 
     def iterate(self, *rulesets: str) -> bool:
-        """Bring the analyses up to date, then run each ruleset once; whether anything changed."""
+        """Bring the analyses up to date, then run each ruleset once; whether anything changed.
+
+        Raises:
+            OutOfTimeError: it would end after the `deadline`.
+        """
+        start, stop = time.monotonic(), _DEADLINE.get()
+        if stop is not None and start + self._predicted.get(rulesets, 0.0) > stop:
+            raise OutOfTimeError("the next iteration of the e-graph would take too long")
+        before = self.node_count()
         inner = " ".join(f"(run {name})" for name in rulesets)
         schedule = f"(run-schedule (seq (saturate (run {ANALYSES})) {inner}))"
         (output,) = self._execute(_parsed(schedule))
+        # rules that join two e-nodes look at the square of their number
+        growth = max(1.0, self.node_count() / max(1, before))
+        self._predicted[rulesets] = (time.monotonic() - start) * growth**2
         return bool(output.report.updated)
 
     def node_count(self) -> int:

@@ -1,10 +1,10 @@
 """Tests an axiom on random small tensors: both sides of every direction, in NumPy.
 
 Variables of the left side get random well-typed values: any dimensions, split along some of the
-parallel dimensions they carry or not, tiles down to size one, negative values and exact zeros.
-Where the conditions hold, the other side must have the same type and the same value, and be defined
-exactly where the left side is. A test can refute an axiom, not prove it; the same seed gives the
-same tests.
+parallel dimensions they carry or not, tiles down to size one, negative values, exact zeros and
+undefined entries. Where the conditions hold, the other side must have the same type and the same
+value, and be defined exactly where the left side is. A test can refute an axiom, not prove it; the
+same seed gives the same tests.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from types import MappingProxyType
 
 import numpy as np
 
-from prism.egraph.axioms import DirectedRule
+from prism.egraph.axioms import AxiomSet, DirectedRule
 from prism.egraph.bank import MAX_DATA_DIMS, TermBank, TermId, TermType
 from prism.egraph.meaning import Array, Meaning, Sizes
 from prism.egraph.sexpr import Atom, Form, SExpr
 from prism.egraph.signature import PAR_RULES, Sort, constructors
+from prism.egraph.vetting import AxiomFile
 from prism.errors import GraphError, SizeError
 
 DATA = (0, 1, 2)
 PARS = (MAX_DATA_DIMS, MAX_DATA_DIMS + 1)
 NAMES = ("d0", "d1", "d2")
+UNDEFINED = 0.1
+"""How often a value has undefined entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,25 @@ def check_rule(
     if not done:
         return SoundnessReport(0, "no well-typed instance of the left side was found")
     return SoundnessReport(done, None)
+
+
+def faults_of(axioms: AxiomSet, files: Sequence[AxiomFile], *, seed: int = 0) -> dict[str, str]:
+    """The rules of these files of a set that a test refutes: place and name -> counterexample.
+
+    Rules about helper constructors have no meaning in NumPy and are not tested.
+    """
+    helpers = {helper.name for helper in axioms.helpers}
+    families = {file.family for file in files}
+    found: dict[str, str] = {}
+    for rule in axioms.rules:
+        if rule.axiom.family not in families or helpers & (rule.needs | rule.makes):
+            continue
+        report = check_rule(rule, seed=seed, attempts=2_000)
+        if report.cases and report.counterexample is not None:
+            found[f"{rule.axiom.family}.egg:{rule.axiom.line}: rule {rule.name!r}"] = (
+                report.counterexample
+            )
+    return found
 
 
 _ARITHMETIC: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
@@ -220,6 +242,9 @@ class _Draw:
         if self.numbers.random() < 0.3:
             values = np.abs(values)
         values[self.numbers.random(shape) < 0.1] = 0.0
+        if self.numbers.random() < UNDEFINED:
+            # what a program computed may be undefined: a rule that drops it changes where
+            values[self.numbers.random(shape) < 0.3] = np.nan
         return values
 
 

@@ -93,6 +93,13 @@ def vet(file: AxiomFile, helpers: Mapping[str, Constructor]) -> Vetted:
     return _Vetter(file, helpers).run()
 
 
+def atoms(expr: SExpr) -> frozenset[str]:
+    """The texts of all atoms of an expression."""
+    if isinstance(expr, Atom):
+        return frozenset({expr.text})
+    return frozenset().union(*(atoms(item) for item in expr.items))
+
+
 def _variables(expr: SExpr, sort: Sort) -> Iterator[tuple[str, Sort]]:
     if isinstance(expr, Atom):
         if _VARIABLE.fullmatch(expr.text):
@@ -166,12 +173,23 @@ class _Vetter:
                 Form(items=(Form(items=(Atom(text="="), Atom(text=root), left)), *conditions)),
                 Form(items=(Form(items=(Atom(text="union"), Atom(text=target), right)),)),
             ) if root == target:
+                self.check_root(root, (left, right, *conditions))
                 self.add(form, left, right, tuple(conditions), options)
             case _:
                 raise self.fail(
                     form,
                     "a rule must read (rule ((= e LEFT) CONDITION ...) ((union e RIGHT)) "
                     ":ruleset R :name N): it may only add an equation",
+                )
+
+    def check_root(self, root: str, parts: tuple[SExpr, ...]) -> None:
+        """The root names the class of LEFT; inside of it, it would be another, free variable."""
+        for part in parts:
+            if root in atoms(part):
+                raise self.fail(
+                    part,
+                    f"{root!r} names the root of the rule, so it cannot occur in LEFT, RIGHT or a "
+                    "CONDITION; call the variable there otherwise",
                 )
 
     def options(

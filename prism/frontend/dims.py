@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from prism.ir import DataDim, DimInfo
 
+_MAX_DIGITS = 18
+_MAX_SHOWN = 60
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -28,16 +30,26 @@ def parse_dims(text: str) -> tuple[DataDim | int, ...]:
     """
     out: list[DataDim | int] = []
     for word in text.split():
-        if word.isascii() and word.isdigit() and int(word) > 0:
+        if _is_size(word):
             out.append(int(word))
         elif _NAME.fullmatch(word):
             out.append(word)
         else:
             raise DimsError(
-                f"{word!r} in the annotation {text!r} is neither a dimension's name nor a positive "
-                'integer; write names and sizes with spaces between them, e.g. "n d 64"'
+                f"{_shown(word)} in the annotation {_shown(text)} is neither a dimension's name "
+                "nor a positive integer; write names and sizes with spaces between them, "
+                'e.g. "n d 64"'
             )
     return tuple(out)
+
+
+def _is_size(word: str) -> bool:
+    is_number = word.isascii() and word.isdigit() and len(word) <= _MAX_DIGITS
+    return is_number and int(word) > 0
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}...")
 
 
 @dataclass(slots=True)

@@ -97,7 +97,7 @@ def matmul(like: T, left: object, right: object) -> T:
 
 def product_sum(left: T, right: T, kept: int) -> T:
     """The product of two tensors of one rank, summed over all but the first `kept` axes."""
-    a, b = Operand(left.tensor, left.axes), Operand(right.tensor, right.axes)
+    a, b = _operand("einsum", left, left), _operand("einsum", left, right)
     a, b = left.builder.align(a, b, "einsum")
     axes = left.builder.joined(a.axes, b.axes)
     shared = [p for p, q in zip(a.axes[kept:], b.axes[kept:], strict=True) if p and q]

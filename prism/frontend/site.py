@@ -24,16 +24,17 @@ def trace_error(message: str) -> TraceError:
     while frame is not None and not _is_users(frame.f_code):
         frame = frame.f_back
     if frame is None:
-        return TraceError(message)
-    return TraceError(f"{frame.f_code.co_filename}:{frame.f_lineno}: {message}")
+        return TraceError(_on_one_line(message))
+    return TraceError(_on_one_line(f"{frame.f_code.co_filename}:{frame.f_lineno}: {message}"))
 
 
 def definition_error(fn: Callable[..., object], message: str) -> TraceError:
     """An error at the line where the user's function is defined."""
-    code = getattr(inspect.unwrap(fn), "__code__", None)
-    if not isinstance(code, CodeType):
-        return TraceError(f"{function_name(fn)}: {message}")
-    return TraceError(f"{code.co_filename}:{code.co_firstlineno}: {message}")
+    code = getattr(_unwrapped(fn), "__code__", None)
+    place = function_name(fn)
+    if isinstance(code, CodeType):
+        place = f"{code.co_filename}:{code.co_firstlineno}"
+    return TraceError(_on_one_line(f"{place}: {message}"))
 
 
 def raised_error(error: BaseException, message: str) -> TraceError:
@@ -44,7 +45,7 @@ def raised_error(error: BaseException, message: str) -> TraceError:
         if _is_users(step.tb_frame.f_code):
             place = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}: "
         step = step.tb_next
-    return TraceError(f"{place}{message}")
+    return TraceError(_on_one_line(f"{place}{message}"))
 
 
 def function_name(fn: Callable[..., object]) -> str:
@@ -55,3 +56,15 @@ def function_name(fn: Callable[..., object]) -> str:
 
 def _is_users(code: CodeType) -> bool:
     return not code.co_filename.startswith(_NOT_THE_USER)
+
+
+def _unwrapped(fn: Callable[..., object]) -> object:
+    try:
+        return inspect.unwrap(fn)
+    except ValueError:  # it wraps itself
+        return fn
+
+
+def _on_one_line(message: str) -> str:
+    """What the user's code says may have several lines."""
+    return " ".join(filter(None, (line.strip() for line in message.splitlines())))

@@ -53,7 +53,7 @@ def trace(fn: Function, /, name: str | None = None, **dims: str) -> Program:
     builder = Builder(table)
     axes = {p: _declared(fn, p, text, table) for p, text in annotations.items()}
     tensors = {p: _input_tensor(builder, p, a) for p, a in axes.items()}
-    results = _outputs(fn, _call(fn, tensors))
+    results = _outputs(fn, builder, _call(fn, tensors))
     return _finished(name or _default_name(fn), builder, axes, results)
 
 
@@ -165,11 +165,17 @@ def _call(fn: Function, tensors: Mapping[str, Tensor]) -> object:
         raise raised_error(error, f"{function_name(fn)} raised {kind}: {error}") from error
 
 
-def _outputs(fn: Function, result: object) -> tuple[Tensor, ...]:
+def _outputs(fn: Function, builder: Builder, result: object) -> tuple[Tensor, ...]:
     results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     for i, item in enumerate(results):
+        place = f"result {i}" if isinstance(result, (tuple, list)) else "the result"
+        if isinstance(item, Tensor) and item.builder is not builder:
+            raise definition_error(
+                fn,
+                f"{place} of {function_name(fn)} is a tensor of another trace (kept from an "
+                "earlier call, or a copy); return what this call computes from its arguments",
+            )
         if not isinstance(item, Tensor):
-            place = f"result {i}" if isinstance(result, (tuple, list)) else "the result"
             raise definition_error(
                 fn,
                 f"{place} of {function_name(fn)} is {type(item).__name__}, not a tensor; return "

@@ -320,17 +320,30 @@ def _canonical(op: str, children: tuple[ClassId, ...], dim: DataDim | None) -> O
 def _depths(leaves: Iterable[ClassId], choices: Choices) -> dict[ClassId, int]:
     """For each class that can be computed from leaves, the depth of its shallowest term."""
     depth = dict.fromkeys(leaves, 0)
+    # by operator: how many of its operands are not known yet, and who waits for a class
+    waiting: dict[ClassId, list[int]] = {}
+    missing: list[int] = []
+    owner: list[ClassId] = []
+    for cls, nodes in choices.items():
+        for node in nodes:
+            children = set(node.children)
+            for child in children:
+                waiting.setdefault(child, []).append(len(owner))
+            missing.append(len(children))
+            owner.append(cls)
     level = 0
-    while True:
+    ready = [*depth]
+    while ready:
         level += 1
-        new = [
-            cls
-            for cls, nodes in choices.items()
-            if cls not in depth and any(all(c in depth for c in n.children) for n in nodes)
-        ]
-        if not new:
-            return depth
-        depth.update(dict.fromkeys(new, level))
+        new: dict[ClassId, None] = {}
+        for cls in ready:
+            for index in waiting.get(cls, ()):
+                missing[index] -= 1
+                if missing[index] == 0 and owner[index] not in depth:
+                    new[owner[index]] = None
+        ready = list(new)
+        depth.update(dict.fromkeys(ready, level))
+    return depth
 
 
 def _topological(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from prism.protocols import Encoding
 from prism.search.assemble import Candidate
@@ -90,7 +91,8 @@ class Generator:
                 continue  # a macro beside its parts written out: the same terms
             seen.add(wired.roots)
             self.dag_count += 1
-            out.extend(self._placed(wired))
+            # late, not even the rest of this one
+            out.extend(takewhile(lambda _: not is_late(), self._placed(wired)))
             progress(len(out))
             if len(out) >= self._limits.candidates:
                 self._cuts.add("candidates", f"candidates: stopped after {len(out)}")

@@ -20,6 +20,7 @@ from prism.ir import (
     output_name,
 )
 from prism.protocols import Encoding
+from prism.search.answers import checked_answer
 from prism.search.grid import Column
 from prism.search.placement import REPLICATED, State
 from prism.search.pruning import Equality
@@ -27,6 +28,9 @@ from prism.search.wiring import Arena, Wired
 
 MAX_ASSIGNMENTS = 5_000
 """Per problem; reaching it is reported."""
+
+MAX_VALUES = 2_000_000
+"""Values of variables per problem: programs of hundreds of inputs get fewer assignments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,8 @@ class Mappings:
         known = self._known.get(problem)
         if known is None:
             start = time.perf_counter()
-            result = self._encoding.enumerate(problem, limit=MAX_ASSIGNMENTS)
+            most = max(1, MAX_VALUES // max(1, len(problem.variables())))
+            result = checked_answer(self._encoding, problem, min(MAX_ASSIGNMENTS, most))
             self.count.seconds += time.perf_counter() - start
             self.count.models += 1
             self.count.assignments += len(result.assignments)

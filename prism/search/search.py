@@ -14,6 +14,7 @@ The pruners judge partial graphs on the way (`pruning`). Limits are part of the 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,11 +23,12 @@ from typing import Any
 from prism.artifact import FoundGraph
 from prism.egraph import AxiomSet, load_axioms, saturate
 from prism.egraph import Limits as SaturationLimits
+from prism.egraph.session import OutOfTimeError, deadline
 from prism.errors import GraphError
 from prism.identity import PROGRAM_ID, graph_id
 from prism.ir import Apply, InputLoader, Program, SGraph, stage_names
-from prism.plugins import Group, load
 from prism.protocols import Encoding
+from prism.search.answers import load_encoding
 from prism.search.assemble import build_graph, program_graph
 from prism.search.cone import Cone, build_cone
 from prism.search.explain import explain
@@ -70,12 +72,13 @@ def search(
 
     Raises:
         UsageError: an option that cannot be used.
-        PluginError: an encoding, pruner or axiom set that is not installed.
+        PluginError: an encoding, pruner or axiom set that is not installed, or an encoding that
+            breaks the rules.
         AxiomError: an axiom file that cannot be used.
     """
     options = SearchOptions() if options is None else options
     options.check()
-    encoding: Encoding = load(Group.ENCODING, options.encoding)()
+    encoding = load_encoding(options.encoding)
     gate = Gate(load_pruners(options.without))
     return _Search(program, options, encoding, gate, progress or _silent).run()
 
@@ -180,13 +183,25 @@ class _Search:
         limits = _verify_limits(self.program)
         verifier = Verifier(self.program, axioms, limits)
         judged = {graph_id(program_graph(self.program))}
-        for start in range(0, len(candidates), limits.batch):
+        start = 0
+        each = 1e-6  # seconds per graph, of the last batch
+        while start < len(candidates):
             self.progress("verify", start, len(candidates))
-            if self.is_late(1.0):
+            rest, now = self.seconds_left(), time.perf_counter()
+            # late, a smaller batch; what company a graph is judged in changes no verdict
+            size = limits.batch if each * limits.batch <= rest else max(1, int(rest / each))
+            try:
+                if rest > 0:
+                    with deadline(None if rest == math.inf else time.monotonic() + rest):
+                        self.judge(verifier, candidates[start : start + size], judged)
+            except OutOfTimeError:
+                rest = 0.0
+            if rest <= 0:
                 left = len(candidates) - start
                 self.cuts.add("budget_s", f"time: {left} graphs were not judged", left)
                 break
-            self.judge(verifier, candidates[start : start + limits.batch], judged)
+            start += size
+            each = max(1e-6, (time.perf_counter() - now) / size)
         self.progress("verify", len(candidates), len(candidates))
         self.seconds["verify"] = time.perf_counter() - begin
 
@@ -219,6 +234,11 @@ class _Search:
         """Whether this share of the time budget is used up."""
         budget = self.options.budget_s
         return budget is not None and time.perf_counter() - self.start > share * budget
+
+    def seconds_left(self) -> float:
+        """What is left of the time budget; infinite without one."""
+        budget = self.options.budget_s
+        return math.inf if budget is None else self.start + budget - time.perf_counter()
 
     def result(self, axioms: AxiomSet) -> SearchResult:
         """What was found, the program's own graph as the last resort."""

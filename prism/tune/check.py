@@ -11,6 +11,10 @@ unit in the last place) moves the reference by little. What such rounding does m
 top of the dtype's tolerance. Where a normal draw leaves the domain of the program (the logarithm of
 a negative number), inputs are drawn positive instead, and a note says so.
 
+Where a program takes exponentials, inputs are also shifted up and down and spread wide, as far as
+the case still counts (`FAR`): exp(x) for exp(x - max x) shows there. Such a case counts only where
+no step of the program itself leaves the range of the dtype.
+
 Two measures of error: the norm of the difference over the norm of the reference, held to the
 tolerance of the dtype; and the relative error of every element that is not tiny, so that one wrong
 tile of many does not drown in the norm. NaN and infinities must stand where the reference has them.
@@ -19,7 +23,7 @@ tile of many does not drown in the norm. NaN and infinities must stand where the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -29,9 +33,12 @@ from numpy.typing import NDArray
 
 from prism.errors import UsageError
 from prism.ir import (
+    Apply,
     DataDim,
+    Output,
     Program,
     evaluate,  # noqa: TID251 - the function, not the module of that name
+    live_nodes,
 )
 from prism.record import Outcome
 
@@ -69,9 +76,32 @@ CASES: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
         "large": lambda x: np.multiply(x, 30, dtype=x.dtype),
         "negative": lambda x: -np.abs(x),
         "zeros": np.zeros_like,
+        "raised by 1000": lambda x: np.add(x, 1000, dtype=x.dtype),
+        "raised by 100": lambda x: np.add(x, 100, dtype=x.dtype),
+        "lowered by 1000": lambda x: np.subtract(x, 1000, dtype=x.dtype),
+        "lowered by 100": lambda x: np.subtract(x, 100, dtype=x.dtype),
+        "spread by 1000": lambda x: np.multiply(x, 1000, dtype=x.dtype),
+        "spread by 100": lambda x: np.multiply(x, 100, dtype=x.dtype),
     }
 )
 """Name -> how the case's inputs follow from the base draw."""
+
+ALWAYS = frozenset({"large", "negative", "zeros"})
+"""The cases of every program, beside the one as drawn."""
+
+FAR: Mapping[str, str | None] = MappingProxyType(
+    {
+        "raised by 1000": None,
+        "raised by 100": "raised by 1000",
+        "lowered by 1000": None,
+        "lowered by 100": "lowered by 1000",
+        "spread by 1000": None,
+        "spread by 100": "spread by 1000",
+    }
+)
+"""Cases for programs that take exponentials, each unless the other one counts."""
+
+_NEED_NONZERO = frozenset({"div", "reciprocal", "rsqrt", "log"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +163,19 @@ def dtype_of(name: str) -> np.dtype[np.generic]:
         ) from None
 
 
-def prepare(
-    program: Program, sizes: dict[DataDim, int], dtype: str, seed: int, folder: Path
+def prepare(  # noqa: PLR0913 - what is checked, and how far
+    program: Program,
+    sizes: dict[DataDim, int],
+    dtype: str,
+    seed: int,
+    folder: Path,
+    *,
+    names: Sequence[str] = tuple(CASES),
 ) -> CheckData:
-    """Draw inputs, evaluate the program on every case, and store both in `folder`."""
+    """Draw inputs, evaluate the program on every case, and store both in `folder`.
+
+    `names` are the cases beside the first, which is always there; all by default.
+    """
     rng = np.random.default_rng(seed)
     kind = dtype_of(dtype)
     notes: list[str] = []
@@ -153,11 +192,16 @@ def prepare(
     cases = [Case("drawn", measured[0])]
     _save(folder, "input", base.values())
     _save(folder, "drawn", measured[1])
-    for name in list(CASES)[1:]:
+    far = FAR if _takes_exponentials(program) else {}
+    for name in (n for n in names if n in ALWAYS or n in far):
+        if far.get(name) in {c.name for c in cases}:
+            continue
         arrays = {argument: CASES[name](array) for argument, array in base.items()}
         measured = _measure(program, arrays, dtype, rng)
-        if measured is None:
-            notes.append(f"case {name!r} left out: the program is not finite or ill-conditioned")
+        if measured is None or (name in far and not _stays_in_range(program, arrays, dtype)):
+            if name not in far.values():
+                reason = "the program is not finite or ill-conditioned"
+                notes.append(f"case {name!r} left out: {reason}")
         else:
             cases.append(Case(name, measured[0]))
             _save(folder, name, measured[1])
@@ -280,6 +324,29 @@ def _measure(
     if not moved * ROUNDING_FACTOR <= ILL_CONDITIONED * tolerance:
         return (ILL_CONDITIONED * tolerance, references) if lenient else None
     return max(tolerance, ROUNDING_FACTOR * moved), references
+
+
+def _takes_exponentials(program: Program) -> bool:
+    return any(isinstance(n, Apply) and n.op == "exp" for n in program.nodes)
+
+
+def _stays_in_range(program: Program, arrays: dict[str, Array], dtype: str) -> bool:
+    """Whether no step of the program overflows the dtype, and no divisor or result vanishes."""
+    divisors = {
+        n.operands[-1] for n in program.nodes if isinstance(n, Apply) and n.op in _NEED_NONZERO
+    }
+    results = {o.tensor for o in program.outputs}
+    dims = program.tensor_dims()
+    steps = [i for i in live_nodes(program) if isinstance(program.nodes[i], Apply)]
+    every = replace(program, outputs=tuple(Output(i, tuple(sorted(dims[i]))) for i in steps))
+    limits = np.finfo(str(dtype_of(dtype)))
+    for i, value in zip(steps, evaluate(every, arrays), strict=True):
+        size = np.abs(value)
+        vanishes = i in divisors and np.any(size < limits.tiny)
+        says_nothing = i in results and not np.any(size > limits.tiny / limits.eps)
+        if vanishes or says_nothing or not np.all(size <= limits.max):
+            return False
+    return True
 
 
 def _shake(array: Array, rng: np.random.Generator) -> Array64:

@@ -229,19 +229,29 @@ def _around(par: ParDim, counts: dict[str, int]) -> dict[str, int]:
 def _extents(
     op: GraphOp, par: str, outer: dict[str, int], sizes: dict[DataDim, int]
 ) -> frozenset[Extent]:
-    """What `par` splits in the tensors mapped along it; `outer`: counts of the dims around it."""
+    """What `par` splits in the tensors mapped along it; `outer`: counts of the dims around it.
+
+    Nothing where it would split two dims, which no target runs. A loop over a dim that some grid
+    dim splits, be it in other tensors, takes its tile from the smallest chunk: targets run one loop
+    with one tile.
+    """
+    split = {v.tensor: v.dim for v in op.mapping.true if v.par == par}
+    if len(set(split.values())) != 1:
+        return frozenset()
+    dim = next(iter(split.values()))
+    size = sizes[dim]
+    around = {
+        v.tensor: outer[v.par]
+        for v in op.mapping.true
+        if v.dim == dim and v.par != par and v.par in outer
+    }
     out: set[Extent] = set()
-    for var in op.mapping.true:
-        if var.par != par:
-            continue
-        size = sizes[var.dim]
-        extent = Extent(size, size)
-        for other in op.mapping.true:
-            is_around = other.par != par and other.par in outer
-            if is_around and (other.tensor, other.dim) == (var.tensor, var.dim):
-                full = chunk(size, outer[other.par])
-                extent = Extent(full, size - (outer[other.par] - 1) * full)
-        out.add(extent)
+    for count in (around.get(tensor, 1) for tensor in split):
+        full = chunk(size, count)
+        out.add(Extent(full, size - (count - 1) * full))
+    if around:
+        smallest = min(chunk(size, count) for count in around.values())
+        out.add(Extent(smallest, smallest))
     return frozenset(out)
 
 

@@ -313,8 +313,11 @@ class Tuner:
         return list({e.candidate.number: e for e in turns}.values())
 
     def _leader(self) -> Best | None:
-        """The best by single timings, without asking the workers again."""
-        for entry in self._front():
+        """The best by single timings, without asking the workers again.
+
+        What only a record says is right was not checked in this run: it cannot lead.
+        """
+        for entry in (e for e in self._front() if not e.is_resumed):
             try:
                 source = self._task.target.emit(entry.candidate.mu, self._task.dtype)
             except KernelError:

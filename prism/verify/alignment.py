@@ -29,15 +29,20 @@ class Pairing:
     dims: tuple[DimInfo, ...]
 
 
-def pairings(base: Program, other: Program) -> Iterator[Pairing]:
+def pairings(base: Program, other: Program, *, is_exact: bool = False) -> Iterator[Pairing]:
     """Every way to write `other` in the names of `base`, at most `MAX_PAIRINGS`.
+
+    `is_exact`: `base` may not ask more of the sizes than `other` either (a graph's program is the
+    base, but it is the candidate: it must take all sizes that the reference takes).
 
     Raises:
         MismatchError: the number or rank of arguments or outputs differ, or `other` asks sizes to
-            be equal or fixed that are free in `base`.
+            be equal or fixed that are free in `base` (or the reverse, where `is_exact`).
     """
     _check_outputs(base, other)
     roots = _match_sizes(base, other)
+    if is_exact:
+        _check_not_narrower(base, other, roots)
     return islice(_renamed(base, other, roots), MAX_PAIRINGS)
 
 
@@ -83,6 +88,22 @@ def _match_sizes(base: Program, other: Program) -> Mapping[DataDim, DataDim]:
             if fixed is not None and base_dims[size].fixed != fixed:
                 raise MismatchError(f"{other.name} only takes {size} = {fixed}")
     return roots
+
+
+def _check_not_narrower(base: Program, other: Program, roots: Mapping[DataDim, DataDim]) -> None:
+    """`base` takes every size that `other` takes: none is fixed or tied to another in it alone."""
+    base_fixed = {d.name: d.fixed for d in base.dims}
+    other_fixed = {d.name: d.fixed for d in other.dims}
+    origin: dict[DataDim, DataDim] = {}
+    for size, root in roots.items():
+        fixed = base_fixed[root]
+        if fixed is not None and other_fixed[size] != fixed:
+            raise MismatchError(f"{base.name} only takes {size} = {fixed}, {other.name} any size")
+        first = origin.setdefault(root, size)
+        if first != size and fixed is None:
+            raise MismatchError(
+                f"{base.name} needs sizes {first} and {size} of {other.name} to be equal"
+            )
 
 
 def _renamed(base: Program, other: Program, roots: Mapping[DataDim, DataDim]) -> Iterator[Pairing]:

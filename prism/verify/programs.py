@@ -12,6 +12,11 @@ from prism.verify.alignment import MismatchError, pairings
 from prism.verify.counterexample import find_counterexample
 from prism.verify.equivalence import LIMITS, Judge, Terms, VerifyLimits
 
+_REFUTED = (
+    "the axioms lead from one to the other, but random inputs show a difference: an axiom may be "
+    "unsound"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Verification:
@@ -33,7 +38,7 @@ def verify_programs(
     """Whether `candidate` computes `reference` for all sizes.
 
     Arguments pair up by position, dimensions by the axes of the arguments; names do not matter.
-    What is not proved is tried on random inputs.
+    Whatever the axioms say is tried on random inputs too: a proof that a number refutes is none.
 
     Raises:
         GraphError: the candidate is no well-formed program or sGraph.
@@ -47,7 +52,10 @@ def verify_programs(
     except MismatchError as error:
         return Verification(Verdict.NOT_PROVED, None, f"{error}: they are different functions")
     if verdict is Verdict.PROVED:
-        return Verification(verdict)
+        found = find_counterexample(reference, candidate, seed=seed, is_proved=True)
+        if found is None:
+            return Verification(verdict)
+        return Verification(Verdict.NOT_PROVED, str(found), _REFUTED)
     found = find_counterexample(reference, candidate, seed=seed)
     if found is not None:
         return Verification(Verdict.NOT_PROVED, str(found), reason)
@@ -64,7 +72,7 @@ def _prove(
     base = candidate.program if isinstance(candidate, SGraph) else reference
     other = reference if is_graph else candidate
     assert isinstance(other, Program)
-    ways = list(pairings(base, other))
+    ways = list(pairings(base, other, is_exact=is_graph))
     if not ways:
         return Verdict.GAVE_UP, "the dimensions of the two cannot be lined up"
     bank = TermBank(d.name for d in (*base.dims, *ways[0].dims))

@@ -96,6 +96,14 @@ REFUSED = {
         '(rule ((= e (Neg a))) ((union a e)) :ruleset algebra :name "neg-gone")',
         "a rule must read",
     ),
+    "a root on the left": (
+        '(rule ((= e (Mul e b))) ((union e (Mul b b))) :ruleset algebra :name "idem")',
+        "'e' names the root of the rule",
+    ),
+    "a root on the right": (
+        '(rule ((= e (Neg b))) ((union e (Neg e))) :ruleset algebra :name "idem")',
+        "'e' names the root of the rule",
+    ),
     "no name": ("(rewrite (Neg (Neg a)) a :ruleset algebra)", "every rule needs a :name"),
     "a name of another form": (
         '(rewrite (Neg (Neg a)) a :ruleset algebra :name "Neg_Neg")',

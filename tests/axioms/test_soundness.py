@@ -81,6 +81,13 @@ WRONG = {
         "(rewrite (Div (Exp (Sub x m)) (Sum (Exp (Sub x m)) k)) (Div (Exp x) (Sum (Exp x) k))"
         " :ruleset algebra"
     ),
+    "softmax-shift by a value that may be undefined": (
+        "(rewrite (Div (Exp (Sub x m)) (Sum (Exp (Sub x m)) k)) (Div (Exp x) (Sum (Exp x) k))"
+        " :when ((= 0 (& (dims m) (<< 1 k))) (= (dims x) (| (dims x) (dims m)))) :ruleset algebra"
+    ),
+    "a difference with itself": (
+        "(rewrite (Add a (Sub b b)) a :when ((= (dims a) (dims b))) :ruleset algebra"
+    ),
     "silu is not homogeneous": "(rewrite (Silu (Mul a b)) (Mul a (Silu b)) :ruleset algebra",
 }
 

@@ -228,3 +228,53 @@ def test_colours_are_for_terminals_only():
 def test_progress_is_for_terminals_only(prism):
     assert b"verify" in run_on_a_terminal("search", "matmul", "--grid-dims", "1", "--max-ops", "4")
     assert prism("search", "matmul", "--grid-dims", "1", "--max-ops", "4").stderr == ""
+
+
+def test_an_error_that_nobody_can_read_keeps_its_status():
+    command = f"'{sys.executable}' -m prism list nothing 2>/dev/full"
+    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True)
+    assert done.returncode == Status.BAD_INPUT
+    assert done.stdout == b""
+
+
+PRINTS = r"""
+import click
+from prism.cli import app
+from prism.cli.answer import console, say
+
+def show():
+    console().print("gr\u00f6\udcff")
+    say("gr\u00f6\udcff")
+
+app.PrismGroup.get_command = lambda *_: click.Command("list", callback=show)
+app.main(["list"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("ascii", b"gr\\xf6\\udcff\n"), ("utf-8", b"gr\xc3\xb6\\udcff\n")]
+)
+def test_any_text_can_be_printed(encoding, shown):
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", PRINTS], check=False, capture_output=True, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, shown, shown)
+
+
+def test_an_internal_error_of_any_text_is_one_line(prism, failing, monkeypatch):
+    failing(ZeroDivisionError("one\ntwo"))
+    monkeypatch.delenv("PRISM_DEBUG")
+    result = prism("list")
+    assert result.exit_code == Status.INTERNAL
+    assert result.stderr.startswith("internal error: ZeroDivisionError: one two; run")
+
+
+@pytest.mark.parametrize("budget", ["nan", "inf", "-inf", "-1", "0"])
+@pytest.mark.parametrize("command", ["search", "optimize"])
+def test_a_budget_is_a_number_of_seconds(prism, command, budget):
+    sizes = () if command == "search" else ("--sizes", "n=1,d=1,h=1")
+    assert_refused(prism(command, "matmul", *sizes, "--budget", budget), "--budget", budget)
+
+
+@pytest.mark.parametrize("spec", ["", "  "])
+def test_an_empty_name_of_axioms_is_refused(prism, spec):
+    assert_refused(prism("search", "matmul", "--axioms", spec), "--axioms", "none")

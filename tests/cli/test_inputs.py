@@ -56,6 +56,13 @@ def test_bad_sizes_are_one_message(prism, command, sizes, parts):
     assert_refused(prism(command, "matmul", "--sizes", sizes, "--json"), *parts)
 
 
+@pytest.mark.parametrize("sizes", ["n=" + "9" * 9000, "n" * 9000 + "=0", "9" * 9000])
+def test_long_sizes_are_not_echoed_whole(prism, sizes):
+    result = prism("optimize", "matmul", "--sizes", sizes)
+    assert_refused(result, "...")
+    assert len(result.stderr) < 300
+
+
 @pytest.mark.parametrize("command", ["optimize", "bench", "tune"])
 def test_sizes_are_needed(prism, command):
     assert_refused(prism(command, "matmul"), "--sizes")

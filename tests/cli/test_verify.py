@@ -81,3 +81,23 @@ def test_a_bad_candidate_is_one_message(prism, artifact, tmp_path, candidate, pa
     bad.write_text("graph of mine\n")
     spec = candidate.format(artifact=artifact, bad=bad)
     assert_refused(prism("verify", "matmul", spec, "--json"), *parts)
+
+
+def test_axioms_of_a_file_are_named_with_the_verdict(prism, prism_json, pairs, tmp_path):
+    mine = tmp_path / "mine.egg"
+    mine.write_text('(rewrite (Neg (Neg a)) a :ruleset algebra :name "neg-neg-mine")\n')
+    args = ("verify", f"{pairs}:reference", f"{pairs}:swapped")
+    assert "with the axioms of mine.egg" in prism(*args, "--axioms", mine).stdout
+    assert "with the axioms" not in prism(*args).stdout
+    assert prism_json(*args, "--axioms", mine)["own_axioms"] == ["mine.egg"]
+    assert prism_json("axioms", "list", "--axioms", mine)["unsound"] == {}
+
+
+def test_an_unsound_axiom_of_a_file_is_refused(prism, prism_json, pairs, tmp_path):
+    mine = tmp_path / "wrong.egg"
+    mine.write_text('(rewrite (Exp a) (Square a) :ruleset algebra :name "exp-square")\n')
+    args = ("verify", f"{pairs}:reference", f"{pairs}:swapped")
+    assert_refused(prism(*args, "--axioms", mine, "--json"), "wrong.egg:1: rule 'exp-square'")
+    (rule,) = prism_json("axioms", "list", "--axioms", mine)["unsound"]
+    assert "exp-square" in rule
+    assert "is unsound" in prism("axioms", "list", "--axioms", mine).stdout

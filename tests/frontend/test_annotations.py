@@ -7,7 +7,8 @@ import pytest
 
 import prism.frontend as pr
 from prism.errors import TraceError
-from prism.frontend.dims import parse_dims
+from prism.frontend.dims import DimsError, parse_dims
+from prism.frontend.site import definition_error, raised_error
 
 
 def layer(x: "n d", g: "d", w: "d h") -> "n h":
@@ -74,3 +75,19 @@ def test_an_annotation_that_is_no_string_is_refused(fn):
 def test_the_words_of_an_annotation():
     assert parse_dims("n d_1  64 1") == ("n", "d_1", 64, 1)
     assert parse_dims("") == ()
+
+
+@pytest.mark.parametrize("word", ["9" * 5000, "9" * 19, "0", "n-1", "\u0663", "x\0"])
+def test_words_that_are_neither_names_nor_sizes_are_shown_in_short(word):
+    with pytest.raises(DimsError, match="neither a dimension's name nor a positive") as caught:
+        parse_dims(f"n {word}")
+    assert len(str(caught.value)) < 400
+
+
+def test_errors_at_the_users_line_are_one_line():
+    def wraps_itself():
+        pass
+
+    wraps_itself.__wrapped__ = wraps_itself
+    assert str(definition_error(wraps_itself, "a\n  b")).endswith(": a b")
+    assert str(raised_error(ValueError(), "a\r\n\n b\n")) == "a b"

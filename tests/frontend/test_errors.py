@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
@@ -225,3 +226,25 @@ def test_other_callables_are_traced():
     assert pr.trace(partial(two_lines, y=2.0), x="n").name == "two_lines"
     assert pr.trace(lambda x: x, x="n").name == "program"
     assert pr.trace(lambda x: x, name="other", x="n").name == "other"
+
+
+def test_a_result_of_another_trace_is_refused():
+    kept = {}
+
+    def stale(x: "n d"):
+        return kept.setdefault("r", pr.exp(x + 1))
+
+    def copied(x: "n d"):
+        return deepcopy(x * 2)
+
+    def stale_second(x: "n d"):
+        return x, kept["r"]
+
+    def stale_einsum(x: "n d"):
+        return pr.einsum("nd,nd->n", x, kept["r"])
+
+    pr.trace(stale)
+    assert "the result of stale is a tensor of another trace" in message_of(stale)
+    assert "the result of copied is a tensor of another trace" in message_of(copied)
+    assert "result 1 of stale_second is a tensor of another trace" in message_of(stale_second)
+    assert "einsum: a tensor of another trace" in message_of(stale_einsum)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -22,11 +25,13 @@ from kernels.programs import (
     assert_computes,
     random_arguments,
 )
+from numba.core.caching import NullCache
 
 from prism.errors import KernelError
 from prism.protocols import Device, Target
 from prism_kernels.cpu import device as device_module
 from prism_kernels.cpu import kernel as kernel_module
+from prism_kernels.cpu import launch as launch_module
 from prism_kernels.cpu.emit_file import emit_file
 from prism_kernels.cpu.places import plan
 from prism_kernels.cpu.registers import Registers
@@ -145,11 +150,66 @@ def test_a_file_of_another_runtime_is_refused(cpu, tmp_path, monkeypatch):
         cpu.load(path, meta)
 
 
-def test_machine_code_is_found_again_beside_the_file(cpu, tmp_path):
-    path, meta = written(cpu, mugraph(MATMUL, SIZES), tmp_path)
-    cpu.load(path, meta)
-    assert list((tmp_path / "__pycache__").glob("*.nbc"))
-    assert cpu.load(path, meta)._module.block._cache_hits == 1
+def test_nothing_beside_a_kernel_is_read_or_written(cpu, tmp_path, arguments):
+    """Numba's cache on disk is a pickle: whoever can write it could run code."""
+    path, meta = written(cpu, mugraph(MATMUL, SIZES, {"x": "h"}, None, {"x": 3}), tmp_path)
+    folder, trap = tmp_path / "__pycache__", tmp_path / "trap"
+    folder.mkdir()
+    names = [f"kernel.block-{line}.py3{minor}" for line in range(200) for minor in (11, 12, 13)]
+    planted = pickle.dumps(Planted(str(trap)))
+    for name in names:
+        (folder / f"{name}.nbi").write_bytes(planted)
+    kernel = cpu.load(path, meta)
+    assert not trap.exists()
+    assert len(list(folder.iterdir())) == len(names)
+    assert kernel(*arguments)[0].shape == (4, 12)
+    assert "cache=True" not in path.read_text(encoding="utf-8")
+
+
+class Planted:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_the_launcher_keeps_no_machine_code_on_disk():
+    used = ("_launch_parallel", "_launch_range", "_read_serially", "_read_parts")
+    assert all(isinstance(getattr(launch_module, name)._cache, NullCache) for name in used)
+
+
+def test_a_lost_key_makes_kernels_anew_and_they_load(cpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_module, "writable_folder", lambda: tmp_path)
+    names = []
+    for _ in range(2):
+        kernel_module._key.cache_clear()
+        (tmp_path / "kernel-seal.key").unlink(missing_ok=True)
+        path, meta = written(cpu, mugraph(MATMUL, SIZES), tmp_path)
+        names.append((meta["seal"], cpu.load(path, meta)._module.__name__))
+    kernel_module._key.cache_clear()
+    assert names[0][0] != names[1][0]
+    assert names[0][1] == names[1][1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("NUMBA_NUM_THREADS", "0"), ("NUMBA_THREADING_LAYER", "bogus")],
+)
+def test_threads_that_numba_cannot_start_are_a_message(setting, value):
+    code = "from prism.plugins import Group, load; load(Group.TARGET, 'cpu')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, setting: value},
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("prism.errors.KernelError: Numba ")
+    assert setting in last
 
 
 def test_a_kernel_compiled_here_runs_in_another_process(cpu, tmp_path, arguments):

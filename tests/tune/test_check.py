@@ -7,7 +7,17 @@ import pytest
 from tune.graphs import MATMUL, SQUARED
 
 from prism.errors import UsageError
-from prism.ir import Apply, Argument, Const, DimInfo, Input, Output, Program, evaluate
+from prism.ir import (
+    Apply,
+    Argument,
+    Const,
+    DimInfo,
+    Input,
+    Output,
+    Program,
+    evaluate,
+    parse_program,
+)
 from prism.record import Outcome
 from prism.tune.check import check, compare, dtype_of, prepare
 
@@ -159,3 +169,73 @@ def test_a_case_that_overflows_the_dtype_is_left_out(tmp_path):
 def test_unknown_dtypes_are_refused():
     with pytest.raises(UsageError, match="known: float64, float32"):
         dtype_of("int8")
+
+
+SOFTMAX = parse_program("""
+program softmax
+  dims n, d
+  args x[n, d]
+  x = input x[n, d]
+  %1 = 0.1
+  %2 = mul(x, %1)
+  %3 = max[d](%2)
+  %4 = sub(%2, %3)
+  %5 = exp(%4)
+  %6 = sum[d](%5)
+  %7 = div(%5, %6)
+  return %7[n, d]
+""")
+
+
+def softmax_in(kind, shift):
+    """A softmax in one dtype throughout, of logits shifted by `shift(logits)`."""
+
+    class Kernel:
+        def run_into(self, arrays, outputs):
+            logits = arrays[0].astype(kind) * kind(0.1)
+            with np.errstate(all="ignore"):
+                e = np.exp(logits - shift(logits))
+                outputs[0][...] = e / e.sum(1, keepdims=True)
+
+    return Kernel()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_exponential_without_its_maximum_is_caught(dtype, tmp_path):
+    data = prepare(SOFTMAX, {"n": 6, "d": 7}, dtype, 0, tmp_path)
+    kind = np.dtype(dtype).type
+    names = {c.name for c in data.cases}
+    assert names >= {"raised by 1000", "lowered by 1000", "spread by 1000"}
+    stable = softmax_in(kind, lambda x: x.max(1, keepdims=True))
+    assert check(stable, data).outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("shift", "words"),
+    [
+        (lambda x: x * 0 - 60, "on raised by 1000 inputs"),
+        (lambda x: x * 0 + 70, "on lowered by 1000 inputs"),
+        (lambda x: x.max(), "on spread by 1000 inputs"),
+    ],
+)
+def test_wrong_references_of_exponentials_show_on_shifted_inputs(shift, words, tmp_path):
+    data = prepare(SOFTMAX, {"n": 6, "d": 7}, "float32", 0, tmp_path)
+    result = check(softmax_in(np.float32, shift), data)
+    assert result.outcome is Outcome.WRONG
+    assert words in result.detail
+
+
+def test_shifts_that_the_program_itself_does_not_stand_are_left_out(tmp_path):
+    bare = parse_program("""
+program bare
+  dims n
+  args x[n]
+  x = input x[n]
+  %1 = exp(x)
+  %2 = sum[n](%1)
+  %3 = div(%1, %2)
+  return %3[n]
+""")
+    data = prepare(bare, {"n": 40}, "float32", 0, tmp_path)
+    assert not any("by" in c.name for c in data.cases)
+    assert sum("by 100'" in note for note in data.notes) == 3

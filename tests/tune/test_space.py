@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import search_programs as programs
 from hypothesis import given
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
@@ -29,6 +30,7 @@ from prism.ir import (
     evaluate_graph,
     is_legal_count,
 )
+from prism.search import SearchOptions, search
 from prism.tune import build_space, instantiate
 from prism.tune.instantiate import mu_identity
 from prism.tune.space import (
@@ -40,6 +42,7 @@ from prism.tune.space import (
     legal_choices,
     uses_local_size,
 )
+from prism_kernels.lower import tile_program
 
 sizes_in = st.integers(1, 5000)
 
@@ -238,3 +241,63 @@ def test_a_sum_of_replicated_values_is_tried_at_equal_chunks_only():
     assert not uses_local_size(nested_graph().kernels[0])
     counts = [dict(c.par_sizes[0]) for c in build_space((("g0", graph),), {"n": 13}, FakeTarget())]
     assert {c["x"] for c in counts} == {c["i"] for c in counts} == {1, 13}
+
+
+def attention(x: "s m", w: "m d", o: "d m"):
+    return (x @ w) @ o
+
+
+def cubed(w: "d d"):
+    return w @ w @ w
+
+
+LOWERED = (
+    attention,
+    cubed,
+    programs.matmul,
+    programs.rmsnorm,
+    programs.stable_softmax_matmul,
+    programs.two_outputs,
+    programs.residual,
+    programs.gram,
+)
+
+
+@pytest.fixture(scope="module")
+def searched():
+    options = SearchOptions(max_graphs=60)
+    return {f: search(programs.trace(f), options).graphs for f in LOWERED}
+
+
+@pytest.mark.parametrize("function", LOWERED)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_legal_here_is_lowered(searched, function, seed):
+    """Every config of every graph; `x m` over a grid dim and `m` over the loop among them."""
+    random = Random(seed)
+    graphs = searched[function]
+    roots = {d.size for d in graphs[0].graph.program.dims}
+    sizes = bind_sizes(
+        graphs[0].graph.program, {d: random.choice((1, 3, 13, 17, 23, 131)) for d in sorted(roots)}
+    )
+    space = build_space(tuple((g.id, g.graph) for g in graphs), sizes, FakeTarget())
+    for graph in space.graphs:
+        for index in random.sample(range(len(graph)), min(len(graph), 25)):
+            tile_program(instantiate(graph, graph.config(index)))
+
+
+def test_a_loop_over_a_dim_that_the_grid_splits_elsewhere_fits_its_chunks(searched):
+    """x over m of o, the loop over m of x and w: at most as many tiles as a block's chunk holds."""
+    wanted = "m[o,m,x] m[out0,m,x] m[w,m,i] m[x,m,i]"
+    (op,) = [
+        g.graph.kernels[0] for g in searched[attention] if str(g.graph.kernels[0].mapping) == wanted
+    ][:1]
+    sizes = {"s": 1, "m": 23, "d": 31}
+    assert is_legal(op, {"x": 8, "i": 3}, sizes)
+    assert not is_legal(op, {"x": 8, "i": 6}, sizes)
+
+
+def test_a_parallel_dim_over_two_dims_has_one_chunk():
+    op = replace(matmul_graph().kernels[0], mapping=mapping("x n x", "w h x", "x d i", "w d i"))
+    sizes = {"n": 8, "d": 64, "h": 8}
+    assert {dict(c)["x"] for c in legal_choices(op, sizes, 2)} == {1}
+    assert not is_legal(op, {"x": 2, "i": 1}, sizes)

@@ -207,3 +207,21 @@ def alive(pid):
     except ProcessLookupError:
         return False
     return "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+
+def test_a_kernel_that_only_the_record_calls_right_does_not_lead_after_an_interrupt(tmp_path):
+    records = tmp_path / "trials.jsonl"
+    tuner("FaultyTarget", records=records).run()
+    forged = [json.loads(line) for line in records.read_text().splitlines()]
+    for line in forged:
+        if line["outcome"] == "wrong":
+            line.update(outcome="ok", median_s=1e-9, min_s=1e-9)
+    records.write_text("".join(json.dumps(line) + "\n" for line in forged))
+
+    def interrupt(done, total, what):
+        if done == len(forged):
+            raise KeyboardInterrupt
+
+    result = tuner("FaultyTarget", records=records, progress=interrupt).run()
+    assert result.stopped == "interrupted"
+    assert result.best is None

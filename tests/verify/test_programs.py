@@ -8,7 +8,8 @@ import pytest
 from verify.table import CASES, PROGRAMS
 
 from prism import frontend as pr
-from prism.egraph import load_axioms
+from prism.egraph import AxiomFile, load_axioms, make_axiom_set
+from prism.ir import parse_sgraph
 from prism.verify import Verdict, verify_programs
 
 
@@ -172,3 +173,110 @@ def test_a_graph_of_a_program_with_other_names_may_be_the_candidate():
 
     found = verify_programs(pr.trace(reference), CASES[0].graph, load_axioms())
     assert found.verdict is Verdict.PROVED
+
+
+def row_sums(dims, *, is_mean):
+    """A graph that sums (or averages by the other size) rows, its program over `dims`."""
+    mean = "\n  %2 = size[n]\n  %3 = div(%1, %2)" if is_mean else ""
+    last = "%3" if is_mean else "%1"
+    return parse_sgraph(
+        f"sgraph\nprogram p\n  dims {dims}\n  args x[n, d]\n  x = input x[n, d]\n"
+        f"  %1 = sum[d](x){mean}\n  return {last}[n]\nkernel 0\n  grid x\n"
+        f"  map m[out0,n,x]\n  map m[x,n,x]\n  x = load x[n, d]\n"
+        f"  %1 = sum[d](x){mean}\n  save {last} as out0[n]\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        (row_sums("n, d = 1", is_mean=False), "p only takes d = 1"),
+        (row_sums("n, d = n", is_mean=True), "p needs sizes n and d of general to be equal"),
+    ],
+)
+def test_a_graph_for_fewer_sizes_is_not_equal(graph, reason):
+    def general(x: "n d"):
+        return pr.mean(x, axis=-1)
+
+    found = verify_programs(pr.trace(general), graph, load_axioms())
+    assert found.verdict is Verdict.NOT_PROVED
+    assert reason in found.reason
+
+
+def test_a_graph_and_a_reference_of_the_same_fixed_sizes_are_compared():
+    def fixed(x: "n 1"):
+        return pr.mean(x, axis=-1)
+
+    def two(x: "n 2"):
+        return pr.mean(x, axis=-1)
+
+    def one(x: "n d"):
+        return pr.sum(x, axis=-1)
+
+    graph = row_sums("n, d", is_mean=False)
+    assert verify_programs(pr.trace(one), graph, load_axioms()).verdict is Verdict.PROVED
+    other = verify_programs(pr.trace(two), row_sums("n, d = 1", is_mean=False), load_axioms())
+    assert other.verdict is Verdict.NOT_PROVED
+
+
+SHIFTS = {
+    "never defined": "pr.sqrt(-pr.square(pr.exp(y)))",
+    "a logarithm": "pr.log(y)",
+    "a reciprocal": "(1 / y)",
+}
+
+
+@pytest.mark.parametrize("shift", SHIFTS.values(), ids=SHIFTS.keys())
+def test_a_shift_that_may_be_undefined_does_not_cancel(shift):
+    names = {"pr": pr}
+    exec(
+        'def plain(x: "n d", y: "n"): return pr.softmax(x, axis=-1)\n'
+        f'def shifted(x: "n d", y: "n"):\n    e = pr.exp(x - ({shift})[:, None])\n'
+        "    return e / pr.sum(e, axis=-1, keepdims=True)\n"
+        'def lse(x: "n d", y: "n"): return pr.log(pr.sum(pr.exp(x), axis=-1))\n'
+        f'def shifted_lse(x: "n d", y: "n"):\n    m = {shift}\n'
+        "    return m + pr.log(pr.sum(pr.exp(x - m[:, None]), axis=-1))\n",
+        names,
+    )
+    for reference, candidate in (("plain", "shifted"), ("lse", "shifted_lse")):
+        found = verify(names[reference], names[candidate])
+        assert found.verdict is Verdict.NOT_PROVED
+        assert found.counterexample is not None
+
+
+def test_the_largest_value_cancels_in_a_softmax():
+    def lse(x: "n d"):
+        return pr.log(pr.sum(pr.exp(x), axis=-1))
+
+    def stable(x: "n d"):
+        return pr.logsumexp(x, axis=-1)
+
+    assert verify(lse, stable).verdict is Verdict.PROVED
+    assert verify(stable, lse).verdict is Verdict.PROVED
+
+
+def test_a_proof_that_numbers_refute_is_none():
+    text = '(rewrite (Exp a) (Square a) :ruleset algebra :name "wrong")'
+    wrong = make_axiom_set((AxiomFile("wrong.egg", text),))
+    found = verify_programs(program("pr.exp(x)"), program("pr.square(x)"), wrong)
+    assert found.verdict is Verdict.NOT_PROVED
+    assert found.counterexample is not None
+    assert "an axiom may be unsound" in found.reason
+
+
+def test_an_axiom_that_loses_where_a_value_is_defined_is_caught():
+    text = '(rewrite (Mul (Log a) (Recip (Log a))) (Exp (Sub a a)) :ruleset algebra :name "wrong")'
+    wrong = make_axiom_set((AxiomFile("wrong.egg", text),))
+    candidate = program("pr.log(x) * (1 / pr.log(x))")
+    found = verify_programs(program("pr.exp(x - x)"), candidate, wrong)
+    assert found.verdict is Verdict.NOT_PROVED
+    assert "gives nan" in (found.counterexample or "")
+
+
+def test_an_overflow_is_no_counterexample_to_a_proof():
+    found = verify_programs(
+        program("pr.exp(200 * (x + y))"),
+        program("pr.exp(200 * x) * pr.exp(200 * y)"),
+        load_axioms(),
+    )
+    assert found.counterexample is None

@@ -2,7 +2,8 @@
 
 The block function is called once per block, by address, from one precompiled parallel launcher
 (`prism_kernels.cpu.launch`). It is compiled serially as a `cfunc`, which takes a quarter of the
-time of compiling a parallel loop around it.
+time of compiling a parallel loop around it. Its machine code is not kept: Numba's cache on disk is
+a pickle, and reading a pickle runs what is in it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NAN = real("nan")
 LOWEST = real({lowest!r})
 {kernels}
 
-@cfunc(signature({dtype!r}), fastmath=set(FASTMATH), error_model="numpy", cache=True)
+@cfunc(signature({dtype!r}), fastmath=set(FASTMATH), error_model="numpy")
 def block(index, thread, arrays):
 {body}
 '''

@@ -6,6 +6,10 @@ call gets the number of its thread, which picks a slice of the kernel's workspac
 Launches from several Python threads take turns (Numba's workqueue layer would abort). A process
 that is forked after a launch must not enter the OpenMP layer again (it would abort); there the
 blocks run on Python threads.
+
+Compiling takes 0.4 s in each process, and as much again for the functions that read arrays, which
+are compiled when they are first called. Nothing is kept on disk: Numba's cache files are pickles,
+which run what is in them, and a broken one would keep this module from being imported.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from numba.extending import intrinsic
 from numba.np.ufunc import parallel
 from numpy.typing import NDArray
 
+from prism.errors import KernelError
 from prism_kernels.cpu.intrinsics import Context, NumbaType, Typed, load
 
 
@@ -42,6 +47,24 @@ class _Turns:
 
 
 _TURNS = _Turns()
+
+
+def _start_threads() -> None:
+    """Start Numba's threads, as compiling a parallel loop does anyway.
+
+    Raises:
+        KernelError: the environment asks for threads that there are not.
+    """
+    try:
+        get_num_threads()
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise KernelError(
+            f"Numba cannot start its threads: {reason} (see NUMBA_THREADING_LAYER)"
+        ) from error
+
+
+_start_threads()
 
 
 @intrinsic
@@ -77,13 +100,13 @@ def _pointer(_context: Context, array: NumbaType) -> Typed:
     return types.CPointer(array.dtype)(array), build
 
 
-@njit("void(int64, int64, int64[::1])", parallel=True, nogil=True, cache=True)
+@njit("void(int64, int64, int64[::1])", parallel=True, nogil=True)
 def _launch_parallel(address, blocks, arrays) -> None:
     for index in prange(blocks):
         _call(address, index, get_thread_id(), arrays)
 
 
-@njit("void(int64, int64, int64, int64, int64[::1])", nogil=True, cache=True)
+@njit("void(int64, int64, int64, int64, int64[::1])", nogil=True)
 def _launch_range(address, first, last, thread, arrays) -> None:
     for index in range(first, last):
         _call(address, index, thread, arrays)
@@ -122,7 +145,7 @@ def launch(address: int, blocks: int, arrays: Sequence[NDArray[np.generic]]) -> 
             part.result()
 
 
-@njit("float32(float32[::1])", nogil=True, fastmath=True, cache=True)
+@njit(nogil=True, fastmath=True)
 def _read_serially(array) -> np.float32:
     source, total = _pointer(array), np.float32(0)
     for i in range(array.size):
@@ -130,7 +153,7 @@ def _read_serially(array) -> np.float32:
     return total
 
 
-@njit("void(float32[::1], float32[::1])", parallel=True, nogil=True, cache=True)
+@njit(parallel=True, nogil=True)
 def _read_parts(array, sums) -> None:
     length = array.size // sums.size
     for t in prange(sums.size):

@@ -1,0 +1,68 @@
+"""A time budget holds although egglog cannot be interrupted."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import search_programs as programs
+
+from prism import frontend as pr
+from prism.egraph import ALGEBRA, Session, build_program, load_axioms, new_bank
+from prism.egraph.session import OutOfTimeError, deadline
+from prism.search import SearchOptions, search
+
+GROWS = '(rewrite (Add x x) x :ruleset algebra :name "grows")'
+"""x + x = x: with the other axioms every sum has ever more terms."""
+
+TOLERANCE_S = 6.0
+"""More than the one iteration that may end late: tests share the machine."""
+
+
+@pytest.fixture
+def axioms(tmp_path):
+    file = tmp_path / "grows.egg"
+    file.write_text(GROWS)
+    return ("prism", str(file))
+
+
+def double(x: "n"):
+    return x + x
+
+
+def layers(x: "n d", g: "d"):
+    for _ in range(30):
+        x = pr.relu(pr.rms_norm(x, g)) + x
+    return x
+
+
+@pytest.mark.parametrize("budget", [1.0, 3.0])
+def test_axioms_that_grow_for_ever_keep_the_budget(axioms, budget):
+    start = time.perf_counter()
+    result = search(programs.trace(double), SearchOptions(axioms=axioms, budget_s=budget))
+    assert time.perf_counter() - start < budget + TOLERANCE_S
+    assert not result.complete
+    assert any(cut.startswith("saturation") for cut in result.cuts)
+
+
+def test_a_program_of_many_layers_keeps_the_budget():
+    start = time.perf_counter()
+    result = search(programs.trace(layers), SearchOptions(budget_s=3.0))
+    assert time.perf_counter() - start < 3.0 + TOLERANCE_S
+    assert not result.complete
+
+
+def test_an_iteration_that_would_end_late_is_not_begun(axioms):
+    program = programs.trace(double)
+    bank = new_bank(program)
+    roots = build_program(bank, program)
+    session = Session(load_axioms(axioms), {ALGEBRA}, bank.heads)
+    session.insert(bank, list(enumerate(roots)))
+    start = time.monotonic()
+    with deadline(start + 1.0), pytest.raises(OutOfTimeError):
+        all(session.iterate(ALGEBRA) for _ in range(40))
+    assert time.monotonic() - start < 1.0 + TOLERANCE_S
+    size = session.node_count()
+    with deadline(start), pytest.raises(OutOfTimeError):
+        session.iterate(ALGEBRA)
+    assert session.node_count() == size

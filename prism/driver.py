@@ -27,7 +27,7 @@ from prism.files import check_writable, read_regular
 from prism.ir import Program, format_program
 from prism.limits import check_memory, require_integer, require_seconds, require_texts
 from prism.optimized import MAX_BYTES, Optimized, Winner, compiled, from_json, source_path
-from prism.plugins import Group, load
+from prism.plugins import Group, load, make
 from prism.protocols import Target
 from prism.record import RecordFile, versions
 from prism.report import search_facts, tune_facts, vet_facts
@@ -102,7 +102,7 @@ def tune(  # noqa: PLR0913 - the options of the command
     else:
         check_writable(Path(output))
     record_file = None if records is None else RecordFile(Path(records))
-    chosen: Target = load(Group.TARGET, target)()
+    chosen: Target = make(Group.TARGET, target)
     make_strategy: Callable[..., Strategy] = load(Group.STRATEGY, strategy)
     graphs = tuple((g.id, g.graph) for g in found.graphs if g.verdict is Verdict.PROVED)
     space = build_space(graphs, bound, chosen)
@@ -153,7 +153,7 @@ def optimize(  # noqa: PLR0913 - the options of the command
     bound = check_memory(program, sizes)
     dtype_of(dtype)
     warn_if_unwritable()
-    chosen: Target = load(Group.TARGET, target)()
+    chosen: Target = make(Group.TARGET, target)
     key = {
         "search": _search_key(program, search_options),
         "sizes": bound,

@@ -41,7 +41,7 @@ from prism.ir import (
     parse_sgraph,
 )
 from prism.limits import check_memory
-from prism.plugins import Group, load
+from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.record import Outcome, counts_of, digest
 from prism.report import render, vet_facts
@@ -264,7 +264,7 @@ def compiled(made: Optimized, where: str | None = None) -> Optimized:
 
 def _loaded(made: Optimized, winner: Winner) -> tuple[Kernel, Path]:
     """The kernel from its file in the cache; where that cannot be used, from one of our own."""
-    target: Target = load(Group.TARGET, made.target)()
+    target: Target = make(Group.TARGET, made.target)
     meta = target.emit(winner.mu, made.dtype).meta
     path = source_path(made.program, winner.source)
     try:
@@ -304,7 +304,7 @@ def from_json(text: str, source: str, where: str, target: str | None) -> Optimiz
     except _BAD_VALUE as error:
         raise ParseError(f"{where}: {FACTS_FILE} has a bad value: {error}") from error
     if made.winner is not None:
-        target_: Target = load(Group.TARGET, made.target)()
+        target_: Target = make(Group.TARGET, made.target)
         try:
             emitted = target_.emit(made.winner.mu, made.dtype).text
         except PrismError:

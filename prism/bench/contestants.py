@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from prism.bench.stream import StreamMeter, allowed_cpus
 from prism.bench.task import Task, make_inputs
 from prism.errors import UsageError
-from prism.plugins import load_attribute
+from prism.plugins import load_attribute, made
 
 Outputs = tuple[NDArray[np.generic], ...]
 
@@ -104,8 +104,8 @@ def contestant(name: str) -> Contestant:
         PluginError: no such file or class.
     """
     if ".py:" in name:
-        made: Contestant = load_attribute(name)()
-        return made
+        chosen: Contestant = made(f"contestant {name!r}", load_attribute(name))
+        return chosen
     if name not in _WORKERS:
         raise UsageError(
             f"no contestant named {name!r}; known: {', '.join(sorted(CONTESTANTS))} "

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from prism.errors import PrismError, TraceError
+from prism.errors import PrismError, TraceError, one_line
 from prism.frontend.builder import Axes, Builder, live_below
 from prism.frontend.dims import DimsError, DimTable, parse_dims
 from prism.frontend.site import definition_error, function_name, raised_error
@@ -158,11 +158,10 @@ def _call(fn: Function, tensors: Mapping[str, Tensor]) -> object:
     }
     try:
         return fn(*positional, **keywords)
-    except PrismError:
+    except (PrismError, KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except Exception as error:
-        kind = type(error).__name__
-        raise raised_error(error, f"{function_name(fn)} raised {kind}: {error}") from error
+    except BaseException as error:  # the user's code may raise anything
+        raise raised_error(error, f"{function_name(fn)} raised {one_line(error)}") from error
 
 
 def _outputs(fn: Function, builder: Builder, result: object) -> tuple[Tensor, ...]:

@@ -18,13 +18,13 @@ for the mapping problem:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from prism.errors import UsageError
 from prism.ir import DataDim
-from prism.plugins import Group, installed, load
+from prism.plugins import Group, installed, make
 from prism.search.macros import Operator
 from prism.search.wiring import Arena, Wired
 
@@ -147,7 +147,4 @@ def load_pruners(without: Sequence[str]) -> tuple[Pruner, ...]:
                 f"there is no pruner {name!r} to switch off; installed are "
                 f"{', '.join(names) or 'none'}"
             )
-    factories: list[Callable[[], Pruner]] = [
-        load(Group.PRUNER, name) for name in names if name not in without
-    ]
-    return tuple(factory() for factory in factories)
+    return tuple(make(Group.PRUNER, name) for name in names if name not in without)

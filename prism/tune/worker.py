@@ -23,7 +23,7 @@ import numpy as np
 from prism.cache import write_atomically
 from prism.errors import KernelError
 from prism.ir import MuGraph
-from prism.plugins import Group, load
+from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.record import Outcome, digest
 from prism.tune.check import CheckData, CheckResult, check, compare, nan_filled
@@ -159,7 +159,7 @@ def serve(connection: Connection) -> None:
     """Answer requests until the parent closes the connection."""
     setup = connection.recv()
     assert isinstance(setup, Setup)
-    session = Session(load(Group.TARGET, setup.target)())
+    session = Session(make(Group.TARGET, setup.target))
     connection.send(Done())
     while True:
         try:

@@ -248,3 +248,19 @@ def test_a_result_of_another_trace_is_refused():
     assert "the result of copied is a tensor of another trace" in message_of(copied)
     assert "result 1 of stale_second is a tensor of another trace" in message_of(stale_second)
     assert "einsum: a tensor of another trace" in message_of(stale_einsum)
+
+
+class Unreadable(BaseException):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("error", [GeneratorExit(), Unreadable(), ValueError("two\nlines")])
+def test_whatever_a_program_raises_is_a_trace_error_of_one_line(error):
+    def fn(x: "n"):
+        raise error
+
+    with pytest.raises(TraceError) as caught:
+        pr.trace(fn)
+    assert type(error).__name__ in str(caught.value)
+    assert "\n" not in str(caught.value)

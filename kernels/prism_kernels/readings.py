@@ -173,8 +173,8 @@ class Readings:
 
     def _reduced(self, op: str, read: Reading, dim: DataDim) -> Reading:
         if read.data is not None:
-            numpy = np.sum if op == "sum" else np.max
-            return _of_data(numpy(read.data, axis=self._axis[dim], keepdims=True), op, [read], dim)
+            data = OPS[op].numpy(read.data, axis=self._axis[dim], keepdims=True)
+            return _of_data(data, op, [read], dim)
         if any(dim in self._dims_of[m] for m, _ in read.shift):
             return Reading(((_digest(op, dim, read.identity), 1.0),))
         return Reading(((_digest(op, dim, read.term), 1.0),), read.shift)

@@ -7,7 +7,7 @@ baseline it is measured against.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -143,8 +143,8 @@ def min(x: Operand, axis: Axis = None, *, keepdims: bool = False) -> Operand:  #
     """The smallest along `axis` (None: all axes)."""
     if isinstance(x, Tensor):
         return x.min(axis, keepdims=keepdims)
-    array: Any = x  # NumPy's stubs differ by version in what they take
-    return np.min(array, axis=axis, keepdims=keepdims)
+    # NumPy's stubs differ by version in what they take
+    return cast("Any", np.min)(x, axis=axis, keepdims=keepdims)
 
 
 def matmul(x: Operand, y: Operand) -> Operand:

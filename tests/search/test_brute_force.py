@@ -193,7 +193,8 @@ PROGRAMS = [
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_the_search_finds_what_brute_force_finds(function):
     program = programs.trace(function)
-    result = search(program, SearchOptions(grid_dims=1, max_accumulators=9, max_ops=30))
+    options = SearchOptions(grid_dims=1, max_accumulators=9, max_ops=30, budget_s=None)
+    result = search(program, options)
     assert result.complete
     arrays = programs.arrays_for(program, SIZES, seed=2)
     wanted = evaluate(program, arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -28,7 +29,7 @@ from prism.ir import (
 from prism.search import SearchOptions, explain, search
 from prism.verdict import Verdict
 
-REFERENCE = SearchOptions(max_ops=11, max_accumulators=3)
+REFERENCE = SearchOptions(max_ops=11, max_accumulators=3, budget_s=None)
 """The limits of the authors' own search."""
 
 WORKLOADS = {
@@ -181,14 +182,14 @@ def test_the_program_itself_is_always_there_and_last():
 
 def test_a_search_repeats_itself():
     program = programs.trace(programs.rmsnorm)
-    options = SearchOptions(max_graphs=40)
+    options = SearchOptions(max_graphs=40, budget_s=None)
     first, second = (search(program, options) for _ in range(2))
     assert [(g.id, g.graph) for g in first.graphs] == [(g.id, g.graph) for g in second.graphs]
 
 
 def test_encodings_lead_to_the_same_graphs(results):
     for name in ("matmul", "softmax_matmul"):
-        options = SearchOptions(max_ops=11, max_accumulators=3, encoding="backtracking")
+        options = replace(REFERENCE, encoding="backtracking")
         other = search(programs.trace(WORKLOADS[name]), options)
         assert [g.id for g in other.graphs] == [g.id for g in results[name].graphs]
         assert set(other.counters["encodings"]) == {"backtracking"}
@@ -208,7 +209,7 @@ def test_every_mapping_comes_from_the_encoding(tmp_path, results):
         f"        kept = tuple(a for a in every.assignments if str(a) != {lost!r})\n"
         "        return Enumeration(kept, every.complete)\n"
     )
-    options = SearchOptions(max_ops=11, max_accumulators=3, encoding=f"{file}:Forgetful")
+    options = replace(REFERENCE, encoding=f"{file}:Forgetful")
     result = search(programs.trace(programs.rmsnorm_paper), options)
     base = results["rmsnorm_paper"]
     missing = {g.id for g in base.graphs} - {g.id for g in result.graphs}
@@ -247,8 +248,8 @@ def test_every_cut_is_counted(options, budget):
 
 def test_what_a_budget_leaves_is_the_best_looking():
     program = programs.trace(programs.rmsnorm_paper)
-    few = search(program, SearchOptions(max_graphs=5))
-    many = search(program, SearchOptions(max_graphs=50))
+    few = search(program, SearchOptions(max_graphs=5, budget_s=None))
+    many = search(program, SearchOptions(max_graphs=50, budget_s=None))
     assert [g.id for g in few.graphs[:5]] == [g.id for g in many.graphs[:5]]
     assert not few.complete
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import stat
@@ -23,6 +24,10 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206
 """Control characters (escape codes), direction overrides and lone surrogates."""
 
 
+MAX_TEXT_BYTES = 16 * 2**20
+"""More than any axiom file or graph a person writes."""
+
+
 def read_regular(path: Path, most: int) -> bytes:
     """All of a regular file of at most `most` bytes.
 
@@ -37,6 +42,17 @@ def read_regular(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB")
     return content
+
+
+def read_regular_text(path: Path, most: int) -> str:
+    """The text of a regular file, as `Path.read_text` gives it; see `read_regular`.
+
+    Raises:
+        OSError: as `read_regular`.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    with io.TextIOWrapper(io.BytesIO(read_regular(path, most)), encoding="utf-8") as text:
+        return text.read()
 
 
 def require_regular(status: os.stat_result) -> None:

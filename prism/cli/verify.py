@@ -15,6 +15,7 @@ from prism.cli.run import Run, answering
 from prism.egraph import load_axioms
 from prism.egraph.soundness import faults_of
 from prism.errors import AxiomError, ParseError
+from prism.files import MAX_TEXT_BYTES, read_regular_text
 from prism.frontend import load_program
 from prism.ir import Program, SGraph, parse_sgraph
 from prism.verdict import Verdict
@@ -84,7 +85,7 @@ def load_candidate(spec: str) -> Program | SGraph:
     """
     if spec.endswith(".sgraph"):
         try:
-            text = Path(spec).read_text(encoding="utf-8")
+            text = read_regular_text(Path(spec), MAX_TEXT_BYTES)
         except UnicodeDecodeError as error:
             raise ParseError(f"{spec} is not text: {error}") from error
         return parse_sgraph(text)

@@ -25,6 +25,7 @@ from prism.egraph.signature import (
 )
 from prism.egraph.vetting import Axiom, AxiomFile, vet
 from prism.errors import AxiomError
+from prism.files import MAX_TEXT_BYTES, read_regular_text
 from prism.plugins import Group, installed, load
 
 
@@ -172,6 +173,6 @@ def _files(spec: str) -> tuple[AxiomFile, ...]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular_text(path, MAX_TEXT_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise AxiomError(f"axiom file {path} cannot be read: {error}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from prism.egraph import ALGEBRA, AxiomFile, Session, load_axioms, make_axiom_set
@@ -252,3 +254,9 @@ def test_a_file_of_another_encoding_is_refused(tmp_path):
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(AxiomError, match="cannot be read"):
         load_axioms((str(path),))
+
+
+def test_a_pipe_is_no_axiom_file(tmp_path):
+    os.mkfifo(tmp_path / "mine.egg")
+    with pytest.raises(AxiomError, match="not a regular file"):
+        load_axioms((str(tmp_path / "mine.egg"),))

@@ -29,8 +29,8 @@ from numba.core.caching import NullCache
 
 from prism.errors import KernelError
 from prism.protocols import Device, Target
+from prism_kernels import seal as seal_module
 from prism_kernels.cpu import device as device_module
-from prism_kernels.cpu import kernel as kernel_module
 from prism_kernels.cpu import launch as launch_module
 from prism_kernels.cpu.emit_file import emit_file
 from prism_kernels.cpu.places import plan
@@ -130,11 +130,11 @@ def test_a_file_that_is_not_exactly_ours_is_never_run(cpu, tmp_path, part):
 
 @pytest.mark.parametrize("content", [None, b"", b"short", b"x" * 33])
 def test_a_missing_or_broken_key_is_made_anew_and_kept(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(kernel_module, "writable_folder", lambda: tmp_path)
+    monkeypatch.setattr(seal_module, "writable_folder", lambda: tmp_path)
     path = tmp_path / "kernel-seal.key"
     if content is not None:
         path.write_bytes(content)
-    make = kernel_module._key.__wrapped__
+    make = seal_module._key.__wrapped__
     key = make()
     assert len(set(key)) > 8
     assert make() == key == path.read_bytes()
@@ -182,14 +182,14 @@ def test_the_launcher_keeps_no_machine_code_on_disk():
 
 
 def test_a_lost_key_makes_kernels_anew_and_they_load(cpu, tmp_path, monkeypatch):
-    monkeypatch.setattr(kernel_module, "writable_folder", lambda: tmp_path)
+    monkeypatch.setattr(seal_module, "writable_folder", lambda: tmp_path)
     names = []
     for _ in range(2):
-        kernel_module._key.cache_clear()
+        seal_module._key.cache_clear()
         (tmp_path / "kernel-seal.key").unlink(missing_ok=True)
         path, meta = written(cpu, mugraph(MATMUL, SIZES), tmp_path)
         names.append((meta["seal"], cpu.load(path, meta)._module.__name__))
-    kernel_module._key.cache_clear()
+    seal_module._key.cache_clear()
     assert names[0][0] != names[1][0]
     assert names[0][1] == names[1][1]
 
@@ -317,7 +317,7 @@ def test_a_broken_device_cache_is_measured_anew(tmp_path, monkeypatch, content):
 def test_the_key_and_the_bandwidth_follow_the_cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PRISM_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(device_module, "_measure_stream", lambda threads: (12.5, True))
-    kernel_module._key.__wrapped__()
+    seal_module._key.__wrapped__()
     device_module._stream_gbps(3)
     kept = {path.name for path in (tmp_path / "cache").iterdir()}
     assert kept == {"kernel-seal.key", "device.json"}

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from prism.errors import KernelError
 from prism.protocols import Device
 from prism_kernels.cpu.contraction import Contraction, Form
-from prism_kernels.cpu.nests import Nest
 from prism_kernels.cpu.places import Plan
 from prism_kernels.cpu.registers import (
     FEW_ROWS,
@@ -25,6 +24,7 @@ from prism_kernels.cpu.registers import (
     axpy_blocks,
     stream_bytes,
 )
+from prism_kernels.nests import Nest
 from prism_kernels.tile import (
     Axis,
     Contract,

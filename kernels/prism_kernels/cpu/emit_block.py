@@ -13,10 +13,10 @@ from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cpu.contraction import Form
 from prism_kernels.cpu.emit_contraction import emit_contraction
 from prism_kernels.cpu.emit_nest import emit_nest, identity
-from prism_kernels.cpu.nests import Nest
 from prism_kernels.cpu.places import Pack, input_pointer
 from prism_kernels.cpu.registers import Registers
 from prism_kernels.cpu.writer import Extent, Writer
+from prism_kernels.nests import Nest
 from prism_kernels.tile import (
     Accumulate,
     Axis,

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from typing import assert_never
 
 from prism.ir import AccumulatorKind
-from prism_kernels.cpu.nests import Nest
 from prism_kernels.cpu.places import Place
 from prism_kernels.cpu.writer import Writer
+from prism_kernels.nests import Nest
 from prism_kernels.tile import (
     Accumulate,
     Axis,

@@ -1,19 +1,13 @@
-"""A loaded CPU kernel, and the check that it is one of ours.
+"""A loaded CPU kernel.
 
-A kernel file is Python code: loading it runs it. Emitted files are therefore sealed with a key that
-only this user has (an HMAC over text and metadata); a file or metadata from anyone else, or one
-edited by hand, is refused before a line of it runs. Nothing but this text is read: the machine code
-is made anew in each process (0.1-0.7 s), because Numba keeps it as a pickle, which no seal covers.
+Only sealed files are loaded (`prism_kernels.seal`). Nothing but their text is read: the machine
+code is made anew in each process (0.1-0.7 s), because Numba keeps it as a pickle, which no seal
+covers.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 import math
-import os
-import secrets
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -24,52 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prism.cache import writable_folder
 from prism.errors import KernelError
 from prism.record import digest
 from prism_kernels.cpu.device import maximum_threads
 from prism_kernels.cpu.emit_file import runtime_digest
 from prism_kernels.cpu.launch import address_of, launch, read_all
+from prism_kernels.seal import read_sealed
 
-KEY_BYTES = 32
 _ALIGN = 64
-
-
-@cache
-def _key() -> bytes:
-    """This user's secret, made on first use; of processes that start at once the first wins."""
-    path = writable_folder() / "kernel-seal.key"
-    try:
-        for _ in range(10):
-            if not path.exists():
-                _make_key(path)
-            key = path.read_bytes()
-            if len(key) == KEY_BYTES:
-                return key
-            path.unlink(missing_ok=True)  # broken: files sealed with it are lost, and made again
-    except OSError as error:
-        raise KernelError(f"cannot keep a key in {path}: {error}; set PRISM_CACHE_DIR") from error
-    raise KernelError(f"cannot keep a key in {path}; set PRISM_CACHE_DIR")
-
-
-def _make_key(path: Path) -> None:
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-    fresh.touch(mode=0o600)
-    fresh.write_bytes(secrets.token_bytes(KEY_BYTES))
-    try:
-        path.hardlink_to(fresh)  # unlike `replace`, this keeps a key that is there by now
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links
-        fresh.replace(path)
-    fresh.unlink(missing_ok=True)
-
-
-def seal(text: str, meta: dict[str, Any]) -> str:
-    """The seal of a kernel file and its metadata."""
-    facts = {k: v for k, v in meta.items() if k != "seal"}
-    payload = json.dumps(facts, sort_keys=True).encode() + b"\0" + text.encode()
-    return hmac.new(_key(), payload, hashlib.sha256).hexdigest()
 
 
 def load_kernel(path: Path, meta: dict[str, Any]) -> CpuKernel:
@@ -78,18 +34,7 @@ def load_kernel(path: Path, meta: dict[str, Any]) -> CpuKernel:
     Raises:
         KernelError: it is not sealed by this user, was changed, or does not compile.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        given, expected = str(meta["seal"]), seal(text, meta)
-    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise KernelError(f"{path}: not a kernel file with its metadata: {error!r}") from error
-    if not hmac.compare_digest(given.encode(), expected.encode()):
-        raise KernelError(
-            f"{path}: not a file this user's Prism wrote, or changed since; it was not run. "
-            "Emit the kernel again here"
-        )
-    if meta["runtime"] != runtime_digest():
-        raise KernelError(f"{path}: written by another version of Prism; emit the kernel again")
+    text = read_sealed(path, meta, runtime_digest())
     module = ModuleType(f"prism_kernel_{digest(text)[:16]}")
     module.__file__ = str(path)
     try:

@@ -19,7 +19,7 @@ from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cpu.contraction import Contraction, Form, plan_contraction
-from prism_kernels.cpu.nests import Nests, form_nests
+from prism_kernels.nests import Nests, form_nests
 from prism_kernels.tile import (
     Accumulate,
     Axis,

@@ -12,11 +12,12 @@ from prism.ir import DataDim, MuGraph, SGraph, bind_sizes, output_name
 from prism.protocols import Device, KernelSource
 from prism_kernels.cpu import cost, device
 from prism_kernels.cpu.emit_file import emit_file, runtime_digest
-from prism_kernels.cpu.kernel import CpuKernel, evict_caches, load_kernel, seal
+from prism_kernels.cpu.kernel import CpuKernel, evict_caches, load_kernel
 from prism_kernels.cpu.places import Plan, plan
 from prism_kernels.cpu.registers import Registers, registers_of
 from prism_kernels.describe import describe
 from prism_kernels.lower import lower
+from prism_kernels.seal import seal
 
 _ELEMENT_BYTES = {"float32": 4, "float64": 8}
 

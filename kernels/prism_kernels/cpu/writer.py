@@ -1,62 +1,33 @@
-"""Writes the lines of a block function: names, extents, indices and loops of one tile program.
+"""Writes the lines of a CPU block function: loops, pointers, indices of a planned tile program.
 
 Indices are written out as sums of `index * stride` with literal strides; what is constant in a
-block or an iteration is folded into its pointers. An extent is a literal wherever the sizes divide,
-and a variable (`len_d`) where the last chunk is smaller: extents are clipped, values never masked.
+block or an iteration is folded into its pointers.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from prism.ir import DataDim
+from prism_kernels import writer
 from prism_kernels.cpu.places import Place, Plan
-from prism_kernels.tile import Axis, GridDim, Loop
+from prism_kernels.tile import Axis
+from prism_kernels.writer import Extent
 
-Extent = int | str
-"""A literal, or the name of a variable."""
+__all__ = ["Extent", "Writer"]
 
 
-class Writer:
+class Writer(writer.Writer):
     """The source of one block function, line by line."""
 
     def __init__(self, plan: Plan, dtype: str, lanes: int) -> None:
+        super().__init__(plan.program)
         self.plan = plan
-        self.program = plan.program
         self.dtype = dtype
         self.lanes = lanes
-        self.lines: list[str] = []
         self.kernels: dict[str, str] = {}
         """Micro-kernels and buffer makers the block uses: name -> how to make it."""
-        self.iteration: Extent | None = None
-        """The extent of the loop's dim in the body being written; None outside."""
-        self._depth = 1
-        self._counter = 0
-        self._names = _identifiers(self.program.sizes)
-        self._grid_names = _identifiers(g.name for g in self.program.grid)
-
-    def line(self, text: str) -> None:
-        """Write one line."""
-        self.lines.append("    " * self._depth + text)
-
-    def mark(self) -> tuple[int, int]:
-        """The current place in the text, for `insert`."""
-        return len(self.lines), self._depth
-
-    def insert(self, mark: tuple[int, int], texts: Iterable[str]) -> None:
-        """Write lines at an earlier place."""
-        at, depth = mark
-        self.lines[at:at] = ["    " * depth + text for text in texts]
-
-    @contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        """Write `head` and indent what follows."""
-        self.line(head)
-        self._depth += 1
-        yield
-        self._depth -= 1
 
     @contextmanager
     def loops(self, axes: Iterable[Axis]) -> Iterator[None]:
@@ -78,43 +49,6 @@ class Writer:
         """End the loop over an axis."""
         if self.extent(axis) != 1:
             self._depth -= 1
-
-    def fresh(self, prefix: str) -> str:
-        """A variable name not used before."""
-        self._counter += 1
-        return f"{prefix}{self._counter}"
-
-    def name(self, dim: DataDim) -> str:
-        """The data dim as an identifier."""
-        return self._names[dim]
-
-    def block_index(self, grid: str) -> str:
-        """The variable that holds the block's index along a grid dim."""
-        return f"block_{self._grid_names[grid]}"
-
-    def grid_dim(self, axis: Axis) -> GridDim | None:
-        """The grid dim that splits an axis."""
-        return next((g for g in self.program.grid if g.name == axis.grid), None)
-
-    @property
-    def loop(self) -> Loop:
-        """The loop of a program that has one."""
-        assert self.program.loop is not None
-        return self.program.loop
-
-    def extent(self, axis: Axis) -> Extent:
-        """How many elements of an axis this block and iteration have."""
-        if axis.looped and self.iteration is not None:
-            return self.iteration
-        return self.block_extent(axis)
-
-    def block_extent(self, axis: Axis) -> Extent:
-        """How many elements of an axis this block has."""
-        grid = self.grid_dim(axis)
-        size = self.program.sizes[axis.dim]
-        if grid is None:
-            return size
-        return grid.tile if size % grid.tile == 0 else f"len_{self.name(axis.dim)}"
 
     def pointer(self, place: Place) -> str:
         """The pointer of a place for this iteration."""
@@ -167,14 +101,3 @@ class Writer:
         """Declare a micro-kernel or buffer maker once; returns its name."""
         self.kernels.setdefault(name, maker)
         return name
-
-
-def _identifiers(names: Iterable[str]) -> dict[str, str]:
-    """Each name as an identifier of its own."""
-    out: dict[str, str] = {}
-    for name in names:
-        clean = re.sub(r"\W", "_", name, flags=re.ASCII)
-        while clean in out.values():
-            clean += "_"
-        out[name] = clean
-    return out

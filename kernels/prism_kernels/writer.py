@@ -1,0 +1,101 @@
+"""Writes the lines of a kernel function: names, extents, loops of one tile program.
+
+The base of every emitter's writer. An extent is a literal wherever the sizes divide, and a variable
+(`len_d`, or the loop's own) where the last chunk is smaller: extents are clipped, values never
+masked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from prism.ir import DataDim
+from prism_kernels.tile import Axis, GridDim, Loop, TileProgram
+
+Extent = int | str
+"""A literal, or the name of a variable."""
+
+
+class Writer:
+    """The source of one function, line by line."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self.program = program
+        self.lines: list[str] = []
+        self.iteration: Extent | None = None
+        """The extent of the loop's dim in the body being written; None outside."""
+        self._depth = 1
+        self._counter = 0
+        self._names = identifiers(program.sizes)
+        self._grid_names = identifiers(g.name for g in program.grid)
+
+    def line(self, text: str) -> None:
+        """Write one line."""
+        self.lines.append("    " * self._depth + text)
+
+    def mark(self) -> tuple[int, int]:
+        """The current place in the text, for `insert`."""
+        return len(self.lines), self._depth
+
+    def insert(self, mark: tuple[int, int], texts: Iterable[str]) -> None:
+        """Write lines at an earlier place."""
+        at, depth = mark
+        self.lines[at:at] = ["    " * depth + text for text in texts]
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Write `head` and indent what follows."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def fresh(self, prefix: str) -> str:
+        """A variable name not used before."""
+        self._counter += 1
+        return f"{prefix}{self._counter}"
+
+    def name(self, dim: DataDim) -> str:
+        """The data dim as an identifier."""
+        return self._names[dim]
+
+    def block_index(self, grid: str) -> str:
+        """The variable that holds the block's index along a grid dim."""
+        return f"block_{self._grid_names[grid]}"
+
+    def grid_dim(self, axis: Axis) -> GridDim | None:
+        """The grid dim that splits an axis."""
+        return next((g for g in self.program.grid if g.name == axis.grid), None)
+
+    @property
+    def loop(self) -> Loop:
+        """The loop of a program that has one."""
+        assert self.program.loop is not None
+        return self.program.loop
+
+    def extent(self, axis: Axis) -> Extent:
+        """How many elements of an axis this block and iteration have."""
+        if axis.looped and self.iteration is not None:
+            return self.iteration
+        return self.block_extent(axis)
+
+    def block_extent(self, axis: Axis) -> Extent:
+        """How many elements of an axis this block has."""
+        grid = self.grid_dim(axis)
+        size = self.program.sizes[axis.dim]
+        if grid is None:
+            return size
+        return grid.tile if size % grid.tile == 0 else f"len_{self.name(axis.dim)}"
+
+
+def identifiers(names: Iterable[str]) -> dict[str, str]:
+    """Each name as an identifier of its own."""
+    out: dict[str, str] = {}
+    for name in names:
+        clean = re.sub(r"\W", "_", name, flags=re.ASCII)
+        while clean in out.values():
+            clean += "_"
+        out[name] = clean
+    return out

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 DTYPES: Mapping[str, int] = MappingProxyType({"float32": 4, "float16": 2, "bfloat16": 2})
-"""Storage dtype -> bytes of an element. float16 and bfloat16 pointers are to their bits (uint16)."""
+"""Storage dtype -> bytes of an element; float16 and bfloat16 are read and written as uint16."""
 
 FUNCTIONS: Mapping[str, int] = MappingProxyType(
     {

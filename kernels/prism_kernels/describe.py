@@ -1,8 +1,23 @@
-"""The header of an emitted file: the graph, sizes and schedule it was made from, as text."""
+"""What emitted files say about themselves: the graph they come from, and each node as a comment."""
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from prism.ir import MuGraph, format_sgraph
+from prism_kernels.nests import Nests
+from prism_kernels.tile import (
+    Accumulate,
+    Contract,
+    Load,
+    Map,
+    Reduce,
+    Running,
+    Scalar,
+    Store,
+    TileProgram,
+    ValueId,
+)
 
 
 def describe(mu: MuGraph, dtype: str) -> list[str]:
@@ -19,3 +34,29 @@ def describe(mu: MuGraph, dtype: str) -> list[str]:
         *format_sgraph(mu.graph).rstrip().splitlines(),
     ]
     return [line.replace("\\", "\\\\").replace('"', "'") for line in lines]
+
+
+def describe_node(program: TileProgram, nests: Nests, i: ValueId) -> str:
+    """A node in a comment, e.g. `v4 = mul(v1, v2)`."""
+    node = program.nodes[i]
+    match node:
+        case Store(target=target, operand=operand):
+            return f"{target} = v{operand}"
+        case Load(source=source):
+            what = source
+        case Scalar(value=value):
+            what = str(value)
+        case Accumulate(kind=kind, operand=operand):
+            what = f"{kind.value} of v{operand} over the loop"
+        case Running(operand=operand):
+            what = f"running max of v{operand}"
+        case Contract(left=left, right=right, dim=dim):
+            what = f"matmul(v{left}, v{right}) over {dim}"
+        case Reduce(op=op, operand=operand, dim=dim):
+            what = f"{op}(v{operand}) over {dim}"
+        case Map(op=op, operands=ids):
+            what = f"{op}({', '.join(f'v{j}' for j in ids)})"
+        case _:
+            assert_never(node)
+    into = nests.sinks.get(i)
+    return f"v{i} = {what}" + (f", added to v{into}" if into is not None else "")

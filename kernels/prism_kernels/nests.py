@@ -88,8 +88,11 @@ def space_of(program: TileProgram, i: ValueId) -> tuple[Axis, ...]:
             return program.axes[i]
 
 
-def form_nests(program: TileProgram) -> Nests:
-    """Group the nodes."""
+def form_nests(program: TileProgram, *, one_reduction: bool = False) -> Nests:
+    """Group the nodes.
+
+    With `one_reduction`, no nest reduces along two different axes.
+    """
     users = program.users()
     sinks: dict[ValueId, ValueId] = {}
     slices: dict[ValueId, ValueId] = {}
@@ -112,7 +115,7 @@ def form_nests(program: TileProgram) -> Nests:
         if isinstance(node, (Load, Scalar)) or i in idle:
             continue
         stage, space = run_stage(program, i), space_of(program, i)
-        place = _place(program, i, groups, owner)
+        place = _place(program, i, groups, owner, one_reduction=one_reduction)
         if place is None:
             place = len(groups)
             groups.append((stage, space, []))
@@ -142,6 +145,8 @@ def _place(
     i: ValueId,
     groups: list[tuple[Stage, tuple[Axis, ...], list[ValueId]]],
     owner: dict[ValueId, int],
+    *,
+    one_reduction: bool,
 ) -> int | None:
     """The nest that node i joins, or None for a new one."""
     node = program.nodes[i]
@@ -155,9 +160,19 @@ def _place(
             first = max(first, owner[j] + (not is_ready))
     for g in reversed(range(first, len(groups))):
         other, axes, nodes = groups[g]
-        if other is stage and frozenset(axes) == space and _may_be_joined(program.nodes[nodes[0]]):
+        if other is not stage or frozenset(axes) != space:
+            continue
+        if one_reduction and len(_reduced(program, (*nodes, i))) > 1:
+            continue
+        if _may_be_joined(program.nodes[nodes[0]]):
             return g
     return None
+
+
+def _reduced(program: TileProgram, nodes: Collection[ValueId]) -> set[str]:
+    """The dims that some of the nodes reduce along."""
+    found = (program.nodes[i] for i in nodes)
+    return {node.dim for node in found if isinstance(node, Reduce)}
 
 
 def _may_be_joined(first: TileNode) -> bool:

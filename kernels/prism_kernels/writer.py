@@ -30,6 +30,7 @@ class Writer:
         self._counter = 0
         self._names = identifiers(program.sizes)
         self._grid_names = identifiers(g.name for g in program.grid)
+        self._chunk_names = self._name_chunks()
 
     def line(self, text: str) -> None:
         """Write one line."""
@@ -61,6 +62,25 @@ class Writer:
         """The data dim as an identifier."""
         return self._names[dim]
 
+    def _name_chunks(self) -> dict[str, str]:
+        """Grid dim -> what its chunks are named by: their dim, if no other grid dim splits it."""
+        dims = [g.dim for g in self.program.grid if g.dim is not None and g.count > 1]
+        return {
+            g.name: self._names[g.dim]
+            if dims.count(g.dim) < 2
+            else f"{self._names[g.dim]}_{self._grid_names[g.name]}"
+            for g in self.program.grid
+            if g.dim is not None
+        }
+
+    def start(self, grid: GridDim) -> str:
+        """The variable that holds where the block's chunk along a grid dim starts."""
+        return f"start_{self._chunk_names[grid.name]}"
+
+    def length(self, grid: GridDim) -> str:
+        """The variable that holds how long that chunk is, where chunks differ."""
+        return f"len_{self._chunk_names[grid.name]}"
+
     def block_index(self, grid: str) -> str:
         """The variable that holds the block's index along a grid dim."""
         return f"block_{self._grid_names[grid]}"
@@ -87,7 +107,7 @@ class Writer:
         size = self.program.sizes[axis.dim]
         if grid is None:
             return size
-        return grid.tile if size % grid.tile == 0 else f"len_{self.name(axis.dim)}"
+        return grid.tile if size % grid.tile == 0 else self.length(grid)
 
 
 def identifiers(names: Iterable[str]) -> dict[str, str]:

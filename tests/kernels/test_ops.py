@@ -7,7 +7,7 @@ import pytest
 from kernels.legal import mugraph
 
 from prism.ir import OPS, Apply, Argument, DimInfo, Input, OpKind, Output, Program
-from prism_kernels.cpu.emit_nest import EXPRESSIONS
+from prism_kernels.expressions import EXPRESSIONS
 
 ELEMENTWISE = [name for name, spec in OPS.items() if spec.kind is OpKind.ELEMENTWISE]
 POSITIVE = {"log", "sqrt", "rsqrt"}

@@ -7,7 +7,6 @@ are literals, and once more for the tail.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cpu.contraction import Form
@@ -16,20 +15,16 @@ from prism_kernels.cpu.emit_nest import emit_nest, identity
 from prism_kernels.cpu.places import Pack, input_pointer
 from prism_kernels.cpu.registers import Registers
 from prism_kernels.cpu.writer import Extent, Writer
+from prism_kernels.describe import describe_node
 from prism_kernels.nests import Nest
 from prism_kernels.tile import (
     Accumulate,
     Axis,
     Contract,
     Load,
-    Map,
-    Reduce,
     Running,
-    Scalar,
     Stage,
     Store,
-    TileNode,
-    ValueId,
 )
 
 
@@ -64,10 +59,10 @@ class _Block:
             w.line(f"{w.block_index(g.name)} = index % {g.count}  # {what}")
             w.line(f"index = index // {g.count}")
             if g.dim is not None:
-                name, size = w.name(g.dim), self.program.sizes[g.dim]
-                w.line(f"start_{name} = {w.block_index(g.name)} * {g.tile}")
+                size = self.program.sizes[g.dim]
+                w.line(f"{w.start(g)} = {w.block_index(g.name)} * {g.tile}")
                 if size % g.tile:
-                    w.line(f"len_{name} = smaller({g.tile}, {size} - start_{name})")
+                    w.line(f"{w.length(g)} = smaller({g.tile}, {size} - {w.start(g)})")
 
     def _arguments(self) -> None:
         """Pointers to this block's part of every array."""
@@ -94,7 +89,7 @@ class _Block:
         for a in axes:
             grid = self.w.grid_dim(a)
             if grid is not None and grid.count > 1:
-                start, stride = f"start_{self.w.name(a.dim)}", strides[a.dim]
+                start, stride = self.w.start(grid), strides[a.dim]
                 terms.append(start if stride == 1 else f"{start} * {stride}")
         return " + ".join(terms)
 
@@ -130,7 +125,8 @@ class _Block:
         w = self.w
         first = nest.nodes[0]
         node = self.program.nodes[first]
-        w.line(f"# {', '.join(self._describe(i, self.program.nodes[i]) for i in nest.nodes)}")
+        described = (describe_node(self.program, self.plan.nests, i) for i in nest.nodes)
+        w.line(f"# {', '.join(described)}")
         if isinstance(node, Contract) and self.plan.contractions[first].form is not Form.LOOPS:
             emit_contraction(w, first, self.registers)
         elif isinstance(node, Store) and node.single:
@@ -139,28 +135,6 @@ class _Block:
                 emit_nest(w, nest)
         else:
             emit_nest(w, nest)
-
-    def _describe(self, i: ValueId, node: TileNode) -> str:
-        """A node in a comment, e.g. `v4 = mul(v1, v2)`."""
-        match node:
-            case Load() | Scalar():
-                raise AssertionError("belongs to no nest")
-            case Store(target=target, operand=operand):
-                return f"{target} = v{operand}"
-            case Accumulate(kind=kind, operand=operand):
-                what = f"{kind.value} of v{operand} over the loop"
-            case Running(operand=operand):
-                what = f"running max of v{operand}"
-            case Contract(left=left, right=right, dim=dim):
-                what = f"matmul(v{left}, v{right}) over {dim}"
-            case Reduce(op=op, operand=operand, dim=dim):
-                what = f"{op}(v{operand}) over {dim}"
-            case Map(op=op, operands=ids):
-                what = f"{op}({', '.join(f'v{j}' for j in ids)})"
-            case _:
-                assert_never(node)
-        into = self.plan.nests.sinks.get(i)
-        return f"v{i} = {what}" + (f", added to v{into}" if into is not None else "")
 
     def _pack(self, pack: Pack) -> None:
         """Copy a row operand densely."""

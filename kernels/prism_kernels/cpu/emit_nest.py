@@ -16,6 +16,7 @@ from typing import assert_never
 from prism.ir import AccumulatorKind
 from prism_kernels.cpu.places import Place
 from prism_kernels.cpu.writer import Writer
+from prism_kernels.expressions import COMBINE, expression
 from prism_kernels.nests import Nest
 from prism_kernels.tile import (
     Accumulate,
@@ -31,33 +32,7 @@ from prism_kernels.tile import (
     operands,
 )
 
-EXPRESSIONS = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
-    "div": "{0} / {1}",
-    "maximum": "maximum({0}, {1})",
-    "minimum": "minimum({0}, {1})",
-    "neg": "-{0}",
-    "reciprocal": "real(1.0) / {0}",
-    "exp": "exp({0})",
-    "log": "log({0})",
-    "sqrt": "sqrt({0})",
-    "rsqrt": "real(1.0) / sqrt({0})",
-    "square": "{0} * {0}",
-    "abs": "absolute({0})",
-    "relu": "maximum({0}, real(0.0))",
-    "silu": "silu({0})",
-    "gelu_tanh": "gelu_tanh({0})",
-    "gelu_erf": "gelu_erf({0})",
-    "sigmoid": "sigmoid({0})",
-    "tanh": "tanh({0})",
-    "bound": "bound({0})",
-}
-"""Elementwise operator -> expression of its operands."""
-
 _IDENTITY = {"sum": "real(0.0)", "max": "-INF"}
-_COMBINE = {"sum": "{0} + {1}", "max": "maximum({0}, {1})"}
 
 
 def emit_nest(w: Writer, nest: Nest) -> None:
@@ -192,7 +167,7 @@ class _Nest:
         w, node, axes = self.w, self.program.nodes[i], self.program.axes[i]
         match node:
             case Map(op=op, operands=ids):
-                w.line(f"t{i} = {EXPRESSIONS[op].format(*(self.values[j] for j in ids))}")
+                w.line(f"t{i} = {expression(op, [self.values[j] for j in ids], 'real')}")
                 self.values[i] = f"t{i}"
                 if i in self.plan.places:
                     w.line(f"store({self._at(self.plan.places[i], axes)}, t{i})")
@@ -214,7 +189,7 @@ class _Nest:
     def _reduce(self, i: ValueId) -> None:
         node = self.program.nodes[i]
         term = " * ".join(self.values[j] for j in operands(node))
-        combine = _COMBINE[self._operator(i)]
+        combine = COMBINE[self._operator(i)]
         if i in self.local:
             self.w.line(f"r{i} = {combine.format(f'r{i}', term)}")
             return
@@ -225,7 +200,7 @@ class _Nest:
         """After the innermost loop: store a local reduction, or add it into its accumulator."""
         place, axes = self.plan.places[i], self.program.axes[i]
         if i in self.plan.nests.sinks:
-            combine = _COMBINE[self._operator(i)]
+            combine = COMBINE[self._operator(i)]
             self.w.store(place, axes, combine.format(self.w.load(place, axes), f"r{i}"))
         else:
             self.w.store(place, axes, f"r{i}")
@@ -252,7 +227,7 @@ class _Nest:
             w.line(f"store({self._at(row, axes)}, {value})")
             return
         at = self._at(place, axes)
-        combine = _COMBINE["sum" if node.kind is AccumulatorKind.SUM else "max"]
+        combine = COMBINE["sum" if node.kind is AccumulatorKind.SUM else "max"]
         w.line(f"store({at}, {combine.format(f'load({at})', value)})")
 
     # -- addresses

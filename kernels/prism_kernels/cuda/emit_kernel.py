@@ -1,0 +1,148 @@
+"""Writes the body of a kernel: the block's part of every dim, then the steps of each stage.
+
+Barriers stand where `steps` found them. The loop's body is written once: its last iteration may be
+shorter, in a variable (`length`) that all threads of a block agree on.
+"""
+
+from __future__ import annotations
+
+from prism_kernels.cuda import emit_memory
+from prism_kernels.cuda.emit_contraction import ContractionEmitter
+from prism_kernels.cuda.emit_nest import NestEmitter
+from prism_kernels.cuda.emit_result import combine_warps
+from prism_kernels.cuda.steps import Action, Step
+from prism_kernels.cuda.writer import Writer
+from prism_kernels.describe import describe_node
+from prism_kernels.nests import Nest
+from prism_kernels.tile import Stage, Store, ValueId
+
+
+def emit_kernel(w: Writer) -> None:
+    """Write the body of the kernel function."""
+    _Kernel(w).emit()
+
+
+class _Kernel:
+    def __init__(self, w: Writer) -> None:
+        self.w = w
+        self.plan = w.plan
+        self.program = w.program
+        self.nests = {n.nodes[0]: n for n in w.plan.nests.nests}
+
+    def emit(self) -> None:
+        w = self.w
+        if w.schedule.shared_elements:
+            w.line("shared = cuda.shared.array(0, f32, alignment=16)")
+        w.line("tid = u32(cuda.threadIdx.x)")
+        self._grid()
+        head = w.mark()
+        self._stage(Stage.BEFORE)
+        if w.schedule.steps[Stage.BODY]:
+            self._loop()
+        self._stage(Stage.AFTER)
+        arrays = {name: f"cuda.local.array({n}, f32)" for name, n in w.registers.items()}
+        w.insert(head, [f"{k} = {v}" for k, v in {**w.coordinates, **w.bases, **arrays}.items()])
+
+    def _grid(self) -> None:
+        """Which chunk of each dimension is this block's."""
+        w = self.w
+        grid = [g for g in self.program.grid if g.count > 1]
+        if w.schedule.workspace_elements:
+            w.line(f"mine = u32(cuda.blockIdx.x * {w.schedule.workspace_elements})")
+        if grid:
+            w.line("block = u32(cuda.blockIdx.x)")
+        for g in reversed(grid):
+            what = f"{g.count} blocks" + (f" along {g.dim}, {g.tile} each" if g.dim else "")
+            index = w.block_index(g.name)
+            if g is grid[0]:
+                w.line(f"{index} = block  # {what}")
+            else:
+                w.line(f"{index} = remainder(block, {g.count})  # {what}")
+                w.line(f"block = quotient(block, {g.count})")
+            if g.dim is not None:
+                size = self.program.sizes[g.dim]
+                w.line(f"{w.start(g)} = u32({index} * {g.tile})")
+                if size % g.tile:
+                    w.line(f"{w.length(g)} = smaller({g.tile}, u32({size} - {w.start(g)}))")
+
+    # -- steps
+
+    def _stage(self, stage: Stage) -> None:
+        w = self.w
+        for k, step in enumerate(w.schedule.steps[stage]):
+            if (stage, k) in w.schedule.barriers:
+                w.line("cuda.syncthreads()")
+            w.line(f"# {self._describe(step)}")
+            self._step(step)
+
+    def _step(self, step: Step) -> None:
+        w, i = self.w, step.node
+        match step.action:
+            case Action.FILL:
+                emit_memory.fill(w, i)
+            case Action.COPY:
+                emit_memory.copy(w, i)
+            case Action.RESCALE:
+                emit_memory.rescale(w, i)
+            case Action.COMBINE:
+                combine_warps(w, i)
+            case Action.CLEAR | Action.FINISH | Action.RUN if i in self.plan.tilings:
+                self._contraction(step.action, ContractionEmitter(w, i))
+            case Action.CLEAR:
+                NestEmitter(w, self._nest_of(i)).clear(i)
+            case Action.FINISH:
+                NestEmitter(w, self._nest_of(i)).finish(i)
+            case Action.RUN:
+                self._run(self.nests[i])
+
+    def _contraction(self, action: Action, emitter: ContractionEmitter) -> None:
+        if action is Action.CLEAR:
+            emitter.clear()
+        elif action is Action.FINISH:
+            emitter.finish()
+        else:
+            emitter.emit()
+
+    def _run(self, nest: Nest) -> None:
+        w = self.w
+        first = self.program.nodes[nest.nodes[0]]
+        single = first.single if isinstance(first, Store) else ()
+        # blocks that compute the same tile: the first of them writes it
+        with w.when(f"{w.block_index(p)} == 0" for p in single):
+            NestEmitter(w, nest).emit()
+
+    def _nest_of(self, i: ValueId) -> Nest:
+        return next(n for n in self.plan.nests.nests if i in n.nodes)
+
+    def _describe(self, step: Step) -> str:
+        """A step in a comment."""
+        nests, program = self.plan.nests, self.program
+        if step.action is Action.RUN:
+            return ", ".join(describe_node(program, nests, i) for i in self.nests[step.node].nodes)
+        return f"{step.action.value} {describe_node(program, nests, step.node)}"
+
+    # -- the loop
+
+    def _loop(self) -> None:
+        w, loop = self.w, self.w.loop
+        if loop.dim is None:
+            with w.block(f"for start in range({loop.count}):"):
+                self._body(1)
+            return
+        axis = next(a for axes in self.program.axes for a in axes if a.looped)
+        total, tile = w.block_extent(axis.whole()), loop.tile
+        with w.block(f"for start in range(0, {total}, {tile}):"):
+            if isinstance(total, int) and total % tile == 0:
+                self._body(tile)
+            else:
+                w.line(f"length = smaller({tile}, u32({total} - start))")
+                self._body("length")
+
+    def _body(self, extent: int | str) -> None:
+        """One iteration, `extent` elements of the loop's dim from `start` on."""
+        w = self.w
+        w.iteration = extent
+        head = w.mark()
+        self._stage(Stage.BODY)
+        w.insert(head, [f"{k} = {v}" for k, v in w.tile_bases.items()])
+        w.iteration = None

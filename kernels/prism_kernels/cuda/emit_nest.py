@@ -1,0 +1,227 @@
+"""Writes a loop nest: elementwise operators, reductions along one axis, accumulators.
+
+A nest without a reduction is spread over the threads. In one with a reduction each thread walks its
+share of the reduced axis innermost, and the threads of a group then combine what they have. For
+that all of them must come along: the outer loops have literal bounds, and conditions stand inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import assert_never
+
+from prism.ir import AccumulatorKind, DataDim
+from prism_kernels.cuda.emit_result import IDENTITY, deposit, operator_of, shuffle
+from prism_kernels.cuda.layout import Share
+from prism_kernels.cuda.places import output_place, reads, reduced_axis
+from prism_kernels.cuda.writer import Writer
+from prism_kernels.expressions import COMBINE, expression
+from prism_kernels.nests import Nest
+from prism_kernels.tile import (
+    Accumulate,
+    Axis,
+    Contract,
+    Load,
+    Map,
+    Reduce,
+    Running,
+    Scalar,
+    Store,
+    ValueId,
+)
+
+
+class NestEmitter:
+    """One nest, and the position in it that is being written."""
+
+    def __init__(self, w: Writer, nest: Nest) -> None:
+        self.w = w
+        self.nest = nest
+        self.program = w.program
+        self.plan = w.plan
+        self.layout = w.plan.layouts[nest.nodes[0]]
+        self.own = {i for i in nest.nodes if isinstance(self.program.nodes[i], Map)}
+        self.values: dict[ValueId, str] = {}
+        self.position: dict[DataDim, str] = {}
+        self.reduced = reduced_axis(self.program, nest)
+        lanes = {d: k for k, (d, _) in enumerate(self.layout.shares)}
+        self.outer = sorted(
+            (a for a in nest.space if a != self.reduced), key=lambda a: -lanes.get(a.dim, 0)
+        )
+        self.reductions = [i for i in nest.nodes if isinstance(self.program.nodes[i], Reduce)]
+
+    def emit(self) -> None:
+        """Write the nest."""
+        if self.reduced is None:
+            self._spread()
+        else:
+            self._reduce(self.reduced)
+
+    # -- without a reduction
+
+    def _spread(self) -> None:
+        w = self.w
+        with ExitStack() as stack:
+            stack.enter_context(w.when(w.lead(self.layout)))
+            self._load([])
+            for k, axis in enumerate(self.outer):
+                walk = w.walk(axis, self.layout[axis.dim])
+                self.position[axis.dim] = stack.enter_context(walk)
+                self._load(self.outer[: k + 1])
+            for i in self.nest.nodes:
+                self._node(i)
+
+    # -- with one
+
+    def _reduce(self, reduced: Axis) -> None:
+        w, share = self.w, self.layout[reduced.dim]
+        with ExitStack() as stack:
+            conditions = [c for axis in self.outer for c in self._pass(stack, axis)]
+            fresh = [i for i in self.reductions if i not in self.plan.partials]
+            for i in fresh:
+                w.line(f"r{i} = {IDENTITY[operator_of(w, i)]}")
+            with w.when([*w.lead(self.layout), *conditions]):  # idle threads add nothing up
+                self._load([])
+                self._load(self.outer)
+                for i in self.reductions:
+                    if i in self.plan.partials:
+                        self._rescale_partial(i)
+                with w.walk(reduced, share) as index:
+                    self.position[reduced.dim] = index
+                    self._load([*self.outer, reduced])
+                    for i in self.nest.nodes:
+                        self._node(i)
+            for i in fresh:
+                self._combine(i, share, conditions)
+
+    def _pass(self, stack: ExitStack, axis: Axis) -> list[str]:
+        """The loop with literal bounds over an outer axis; returns the condition for its body."""
+        w, share, extent = self.w, self.layout[axis.dim], self.w.extent(axis)
+        passes = self._passes(axis)
+        mine = w.coordinate(share)
+        if passes == 1:
+            self.position[axis.dim] = mine
+        else:
+            name = w.name(axis.dim)
+            stack.enter_context(w.block(f"for j_{name} in range({passes}):"))
+            step = f"j_{name} * {share.threads}" if share.threads > 1 else f"j_{name}"
+            w.line(f"i_{name} = u32({step}{f' + {mine}' if mine != '0' else ''})")
+            self.position[axis.dim] = f"i_{name}"
+        if extent == passes * share.threads:
+            return []
+        return [f"{self.position[axis.dim]} < {extent}"]
+
+    def _passes(self, axis: Axis) -> int:
+        return self.layout.passes(axis.dim, self.program.chunk(axis))
+
+    def _rescale_partial(self, i: ValueId) -> None:
+        node = self.program.nodes[self.plan.nests.sinks[i]]
+        assert isinstance(node, Accumulate)
+        for m, c in node.scales:
+            drift = self.w.read(m, self.position, self.plan.drifts[m, c])
+            self.w.line(f"{self.partial(i)} *= {drift}")
+
+    # -- statements
+
+    def _load(self, known: Sequence[Axis]) -> None:
+        """Load what the loops opened so far determine."""
+        for i in self.nest.nodes:
+            node = self.program.nodes[i]
+            for v in reads(node):
+                if v in self.own or v in self.values:
+                    continue
+                source = self.program.nodes[v]
+                if isinstance(source, Scalar):
+                    self.values[v] = self.w.number(source.value)
+                elif set(self.program.axes[v]) <= set(known):
+                    self.values[v] = f"t{v}"
+                    self.w.line(f"t{v} = {self.w.read(v, self.position)}")
+
+    def _node(self, i: ValueId) -> None:
+        w, node = self.w, self.program.nodes[i]
+        match node:
+            case Map(op=op, operands=ids):
+                w.line(f"t{i} = {expression(op, [self.values[v] for v in ids], 'f32')}")
+                self.values[i] = f"t{i}"
+                if i in self.plan.places:
+                    self._write(i, f"t{i}")
+            case Reduce(operand=operand):
+                total = self.partial(i) if i in self.plan.partials else f"r{i}"
+                combined = COMBINE[operator_of(w, i)].format(total, self.values[operand])
+                w.line(f"{total} = {combined}")
+            case Running(operand=operand):
+                self._run(i, self.values[operand])
+            case Accumulate(operand=operand):
+                self._accumulate(i, node, self.values[operand])
+            case Store(operand=operand, target=target):
+                strides = dict(self.program.outputs[target].strides)
+                place = output_place(target, strides, self.plan.dtype)
+                w.store(place, self.program.axes[i], self.position, self.values[operand])
+            case Load() | Scalar() | Contract():
+                raise AssertionError("belongs to no nest of this kind")
+            case _:
+                assert_never(node)
+
+    def _write(self, i: ValueId, value: str) -> None:
+        self.w.store(self.plan.places[i], self.program.axes[i], self.position, value)
+
+    def _run(self, i: ValueId, value: str) -> None:
+        """Move a running reference and note by how much."""
+        w, axes = self.w, self.program.axes[i]
+        w.line(f"old = {w.read(i, self.position)}")
+        w.line(f"new = maximum(old, bound({value}))")
+        self._write(i, "new")
+        for (m, c), drift in self.plan.drifts.items():
+            if m == i:
+                moved = "old - new" if c == 1.0 else f"{w.number(c)} * (old - new)"
+                w.store(drift, axes, self.position, f"exp({moved})")
+
+    def _accumulate(self, i: ValueId, node: Accumulate, value: str) -> None:
+        w, place, axes = self.w, self.plan.places[i], self.program.axes[node.operand]
+        if node.kind is AccumulatorKind.CONCAT:
+            stride = next(place.strides[a.dim] for a in axes if a.looped)
+            tile = replace(place, loop_stride=stride)
+            w.store(tile, axes, self.position, value)
+            return
+        old = w.read(i, self.position, place)
+        w.store(place, axes, self.position, COMBINE[operator_of(w, i)].format(old, value))
+
+    # -- registers that add up over the loop
+
+    def partial(self, i: ValueId) -> str:
+        """The register in which this thread adds up reduction i at the current position."""
+        terms: list[str] = []
+        total = 1
+        for axis in reversed(self.outer):
+            passes = self._passes(axis)
+            if passes > 1:
+                index = f"j_{self.w.name(axis.dim)}"
+                terms.append(index if total == 1 else f"{index} * {total}")
+            total *= passes
+        return f"p{i}" if total == 1 else f"p{i}[u32({' + '.join(terms[::-1])})]"
+
+    def clear(self, i: ValueId) -> None:
+        """Before the loop: start the registers of reduction i."""
+        w, start = self.w, IDENTITY[operator_of(self.w, i)]
+        total = math.prod(self._passes(axis) for axis in self.outer)
+        if total == 1:
+            w.line(f"p{i} = {start}")
+            return
+        w.registers[f"p{i}"] = total
+        with w.block(f"for j in range({total}):"):
+            w.line(f"p{i}[j] = {start}")
+
+    def finish(self, i: ValueId) -> None:
+        """After the loop: combine what the threads of a group have, and write it."""
+        assert self.reduced is not None
+        with ExitStack() as stack:
+            conditions = [c for axis in self.outer for c in self._pass(stack, axis)]
+            self.w.line(f"r{i} = {self.partial(i)}")
+            self._combine(i, self.layout[self.reduced.dim], conditions)
+
+    def _combine(self, i: ValueId, share: Share, conditions: Sequence[str]) -> None:
+        shuffle(self.w, f"r{i}", share, operator_of(self.w, i))
+        deposit(self.w, i, self.layout, self.position, conditions)

@@ -1,0 +1,416 @@
+"""Decides where every value lives, how each nest is dealt to the threads, and what is staged.
+
+Rules, in order:
+
+* an argument is read where it is, or staged in shared memory: where a contraction's tiling says so,
+  and where several nests read the same small tile;
+* a value that only its own nest reads stays in registers; what passes from nest to nest is a
+  float32 *buffer*, whose rows are padded to an odd stride, so that no two lanes meet in a bank;
+* what is added up over the loop stays in each thread's registers (*partials*) until the loop is
+  over, where that is few enough numbers; otherwise it has a buffer;
+* an output is written in place by what computes it if nothing else reads that value.
+
+Buffers become shared memory in `steps`, or a slice of a global workspace where it is full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from prism.ir import AccumulatorKind, DataDim
+from prism_kernels.cuda.contraction import Operand, Problem, Tiling, plan_contraction
+from prism_kernels.cuda.dialect import DTYPES
+from prism_kernels.cuda.layout import Layout, deal, deal_reduction
+from prism_kernels.nests import Nest, Nests, form_nests
+from prism_kernels.tile import (
+    Accumulate,
+    Axis,
+    Contract,
+    Load,
+    Map,
+    Reduce,
+    Running,
+    Scalar,
+    Stage,
+    Store,
+    TileNode,
+    TileProgram,
+    ValueId,
+    operands,
+)
+from prism_kernels.writer import identifiers
+
+MOST_PARTIALS = 16
+"""Numbers per thread that a reduction may keep in registers over the loop."""
+STAGE_BYTES = 48 << 10
+"""A larger tile is not staged for a contraction ..."""
+SHARED_READ_BYTES = 8 << 10
+"""... nor is one larger than this because several nests read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value lives: a parameter or a buffer, and element strides by dim.
+
+    A positive `loop_stride` says that the memory holds the tiles of all iterations, this many
+    elements apart per element of the loop's dim.
+    """
+
+    name: str
+    strides: Mapping[DataDim, int] = field(hash=False)
+    dtype: str = "float32"
+    pointer: str = ""
+    """The parameter of the kernel; none for a buffer."""
+    loop_stride: int = 0
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is in an argument or output of the kernel, and not a buffer."""
+        return bool(self.pointer)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything decided about a tile program but the addresses of buffers."""
+
+    program: TileProgram
+    dtype: str
+    threads: int
+    nests: Nests
+    places: Mapping[ValueId, Place] = field(hash=False)
+    layouts: Mapping[ValueId, Layout] = field(hash=False)
+    """First node of a nest -> how the nest is dealt; of a staged load, how it is copied."""
+    tilings: Mapping[ValueId, Tiling] = field(hash=False)
+    staged: Mapping[ValueId, Place] = field(hash=False)
+    """Load -> its copy in shared memory."""
+    partials: frozenset[ValueId]
+    """Reductions and contractions that add up in registers over the loop."""
+    drifts: Mapping[tuple[ValueId, float], Place] = field(hash=False)
+    """(running reference, exponent) -> by what its users are rescaled."""
+    in_place: frozenset[ValueId]
+    """Stores whose operand is written straight into the output."""
+    scratch: Mapping[ValueId, Place] = field(hash=False)
+    """Reductions across warps -> where the warps' results meet, one warp's after the other's."""
+    buffers: Mapping[str, int] = field(hash=False)
+    """Buffer -> elements."""
+
+    def place(self, i: ValueId) -> Place:
+        """Where value i is read."""
+        return self.staged.get(i) or self.places[i]
+
+    def extents(self, axes: Iterable[Axis]) -> dict[DataDim, int]:
+        """The largest extent of each axis."""
+        return {a.dim: self.program.chunk(a) for a in axes}
+
+    def layout(self, i: ValueId) -> Layout:
+        """How the work of node i, the first of its nest, is dealt."""
+        return self.tilings[i].layout if i in self.tilings else self.layouts[i]
+
+
+def plan(program: TileProgram, dtype: str, schedule: Mapping[str, int]) -> Plan:
+    """Decide nests, places and layouts; see `SCHEDULE` in `target` for the options."""
+    return _Planner(program, dtype, schedule.get("T", 128), schedule.get("S", 0)).run()
+
+
+def reads(node: TileNode) -> tuple[ValueId, ...]:
+    """The values that a node's nest reads: of an accumulator, what it adds up."""
+    return (node.operand,) if isinstance(node, Accumulate) else operands(node)
+
+
+def input_pointers(program: TileProgram) -> dict[str, str]:
+    """Input -> parameter of the kernel; inputs that are one argument share it."""
+    names = identifiers(program.inputs)
+    first: dict[int, str] = {}
+    for name, tensor in program.inputs.items():
+        first.setdefault(tensor.position, f"in_{names[name]}")
+    return {name: first[tensor.position] for name, tensor in program.inputs.items()}
+
+
+def output_place(target: str, strides: Mapping[DataDim, int], dtype: str) -> Place:
+    """An output in memory."""
+    return Place(target, strides, dtype, target)
+
+
+def reduced_axis(program: TileProgram, nest: Nest) -> Axis | None:
+    """The axis that a nest (not of a contraction) reduces along."""
+    for i in nest.nodes:
+        node = program.nodes[i]
+        if isinstance(node, Reduce):
+            return next(a for a in nest.space if a.dim == node.dim)
+    return None
+
+
+class _Planner:
+    def __init__(self, program: TileProgram, dtype: str, threads: int, staging: int) -> None:
+        self.program = program
+        self.dtype = dtype
+        self.threads = threads
+        self.staging = staging
+        self.nests = form_nests(program, one_reduction=True)
+        self.users = program.users()
+        self.names = identifiers(program.inputs)
+        self.pointers = input_pointers(program)
+        self.places: dict[ValueId, Place] = {}
+        self.layouts: dict[ValueId, Layout] = {}
+        self.tilings: dict[ValueId, Tiling] = {}
+        self.staged: dict[ValueId, Place] = {}
+        self.partials: set[ValueId] = set()
+        self.drifts: dict[tuple[ValueId, float], Place] = {}
+        self.in_place: set[ValueId] = set()
+        self.scratch: dict[ValueId, Place] = {}
+        self.buffers: dict[str, int] = {}
+
+    def run(self) -> Plan:
+        for i, node in enumerate(self.program.nodes):
+            if isinstance(node, Load):
+                self.places[i] = self._parameter(i, node.source)
+        self._reserve_operands()
+        for nest in self.nests.nests:
+            if isinstance(self.program.nodes[nest.nodes[0]], Contract):
+                self._plan_contraction(nest.nodes[0])
+        self._stage_shared_reads()
+        for nest in self.nests.nests:
+            if nest.nodes[0] not in self.tilings:
+                self._plan_nest(nest)
+        for i, node in enumerate(self.program.nodes):
+            self._place(i, node)
+        return Plan(
+            self.program, self.dtype, self.threads, self.nests.without(self.in_place),
+            self.places, self.layouts, self.tilings, self.staged, frozenset(self.partials),
+            self.drifts, frozenset(self.in_place), self.scratch, self.buffers,
+        )  # fmt: skip
+
+    # -- memory
+
+    def _parameter(self, i: ValueId, source: str) -> Place:
+        strides = dict(self.program.inputs[source].strides)
+        loop_stride = next((strides[a.dim] for a in self.program.axes[i] if a.looped), 0)
+        name = f"in_{self.names[source]}"
+        return Place(name, strides, self.dtype, self.pointers[source], loop_stride)
+
+    def _buffer(self, name: str, axes: Iterable[Axis]) -> Place:
+        """A row-major buffer with rows of odd stride."""
+        strides: dict[DataDim, int] = {}
+        stride = 1
+        for axis in reversed(list(axes)):
+            strides[axis.dim] = stride
+            stride *= self.program.chunk(axis)
+            if len(strides) == 1 and stride > 1:
+                stride |= 1
+        self.buffers[name] = stride
+        return Place(name, strides)
+
+    # -- contractions
+
+    def _reserve_operands(self) -> None:
+        """Buffers for the computed operands of contractions, whose strides their tilings read."""
+        for node in self.program.nodes:
+            if isinstance(node, Contract):
+                for v in (node.left, node.right):
+                    self._ensure(v)
+
+    def _ensure(self, v: ValueId) -> None:
+        """A buffer for value v, or for the accumulator whose slice it is."""
+        if v in self.places or isinstance(self.program.nodes[v], Scalar):
+            return
+        if v in self.nests.last_values:
+            running = self.nests.last_values[v]
+            self._ensure(running)
+            self.places[v] = self.places[running]
+        elif v in self.nests.slices:
+            whole = self.nests.slices[v]
+            self._ensure(whole)
+            self.places[v] = self._slice(v, self.places[whole])
+        else:
+            self.places[v] = self._buffer(f"v{v}", self.program.axes[v])
+
+    def _slice(self, v: ValueId, whole: Place) -> Place:
+        stride = next(whole.strides[a.dim] for a in self.program.axes[v] if a.looped)
+        return replace(whole, loop_stride=stride)
+
+    def _plan_contraction(self, i: ValueId) -> None:
+        node = self.program.nodes[i]
+        assert isinstance(node, Contract)
+        loop = self.program.loop
+        in_body = self.program.stages[i] is Stage.BODY and loop is not None
+        axes = dict.fromkeys((*self.program.axes[node.left], *self.program.axes[node.right]))
+        problem = Problem(
+            tuple((a.dim, self.program.chunk(a)) for a in axes),
+            node.dim,
+            self._operand(node.left),
+            self._operand(node.right),
+            iterations=loop.count if in_body and loop is not None else 1,
+            is_sum=i in self.nests.sinks,
+            threads=self.threads,
+            staging=self.staging,
+        )
+        tiling = plan_contraction(problem)
+        self.tilings[i] = tiling
+        for v, is_staged in zip((node.left, node.right), tiling.staged, strict=True):
+            if is_staged:
+                self._stage(v)
+        if tiling.is_persistent:
+            self.partials.add(i)
+        self._plan_scratch(i, tiling.layout, node.dim)
+
+    def _operand(self, v: ValueId) -> Operand:
+        place = self.staged.get(v) or self.places[v]
+        axes = self.program.axes[v]
+        strides = tuple((a.dim, place.strides[a.dim]) for a in axes)
+        size = 4 * math.prod(self.program.chunk(a) for a in axes)
+        return Operand(
+            strides, place.is_argument, DTYPES[place.dtype],
+            is_stageable=place.is_argument and size <= STAGE_BYTES,
+        )  # fmt: skip
+
+    def _plan_scratch(self, i: ValueId, layout: Layout, dim: DataDim) -> None:
+        warps = layout[dim].warps
+        if warps > 1:
+            self.scratch[i] = self._buffer(f"scratch{i}", self.program.axes[i])
+            self.buffers[f"scratch{i}"] *= warps
+
+    # -- staging
+
+    def _stage(self, v: ValueId) -> None:
+        """Copy a load's tile to shared memory, read along its contiguous axis."""
+        if v in self.staged:
+            return
+        axes, strides = self.program.axes[v], self.places[v].strides
+        self.staged[v] = self._buffer(f"tile{v}", axes)
+        order = sorted(axes, key=lambda a: strides[a.dim])
+        self.layouts[v] = deal(order, self._extents(axes), self.threads)
+
+    def _stage_shared_reads(self) -> None:
+        """Small tiles that several nests of one stage read."""
+        if self.staging == 1:
+            return
+        readers: dict[ValueId, set[ValueId]] = {}
+        for nest in self.nests.nests:
+            for i in nest.nodes:
+                for v in reads(self.program.nodes[i]):
+                    if isinstance(self.program.nodes[v], Load):
+                        readers.setdefault(v, set()).add(nest.nodes[0])
+        for v, nests in readers.items():
+            size = 4 * math.prod(self.program.chunk(a) for a in self.program.axes[v])
+            if len(nests) > 1 and size <= SHARED_READ_BYTES and self.program.axes[v]:
+                self._stage(v)
+
+    # -- other nests
+
+    def _plan_nest(self, nest: Nest) -> None:
+        extents, reduced = self._extents(nest.space), reduced_axis(self.program, nest)
+        order = self._lane_order(nest)
+        if reduced is None:
+            layout = deal(order, extents, self.threads)
+        else:
+            layout = deal_reduction(order, reduced, extents, self.threads)
+        self.layouts[nest.nodes[0]] = layout
+        if reduced is None:
+            return
+        rest = [a for a in nest.space if a != reduced]
+        kept = math.prod(layout.passes(a.dim, extents[a.dim]) for a in rest)
+        for i in nest.nodes:
+            if isinstance(self.program.nodes[i], Reduce):
+                if i in self.nests.sinks and kept <= MOST_PARTIALS:
+                    self.partials.add(i)
+                self._plan_scratch(i, layout, reduced.dim)
+
+    def _lane_order(self, nest: Nest) -> list[Axis]:
+        """The axes of a nest, the one along which most of what it touches is contiguous first."""
+        votes = dict.fromkeys(nest.space, 0)
+        for i in nest.nodes:
+            for v in (i, *reads(self.program.nodes[i])):
+                for dim in self._contiguous(v):
+                    for axis in votes:
+                        votes[axis] += 2 * (axis.dim == dim and self.program.chunk(axis) > 1)
+        index = {axis: k for k, axis in enumerate(nest.space)}
+        return sorted(votes, key=lambda a: (-votes[a], -index[a]))
+
+    def _contiguous(self, v: ValueId) -> list[DataDim]:
+        """The dim along which a value in global memory is contiguous; of a buffer its last."""
+        node = self.program.nodes[v]
+        if isinstance(node, Store):
+            strides = dict(self.program.outputs[node.target].strides)
+            return [d for d, stride in strides.items() if stride == 1]
+        if isinstance(node, Load) and v not in self.staged:
+            return [d for d, stride in self.places[v].strides.items() if stride == 1]
+        return []
+
+    def _extents(self, axes: Iterable[Axis]) -> dict[DataDim, int]:
+        return {a.dim: self.program.chunk(a) for a in axes}
+
+    # -- where computed values go
+
+    def _place(self, i: ValueId, node: TileNode) -> None:
+        match node:
+            case Load() | Scalar() | Store():
+                pass
+            case Map():
+                if self._is_stored(i):
+                    self._place_result(i)
+            case Reduce() | Contract():
+                self._place_result(i)
+            case Running():
+                self._ensure(i)
+            case Accumulate():
+                self._place_result(i)
+                for key in node.scales:
+                    if key not in self.drifts:
+                        axes = self.program.axes[key[0]]
+                        self.drifts[key] = self._buffer(f"drift{len(self.drifts)}", axes)
+            case _:
+                assert_never(node)
+
+    def _is_stored(self, i: ValueId) -> bool:
+        """Whether a map's value must outlive its nest."""
+        mine = self.nests.owner[i]
+        return any(
+            self.nests.owner.get(j) != mine or isinstance(self.program.nodes[j], Contract)
+            for j in self.users[i]
+        )
+
+    def _place_result(self, i: ValueId) -> None:
+        if i in self.places or i in self.nests.sinks:
+            return  # reserved, or never there: it goes into its accumulator
+        if i in self.nests.slices:
+            whole = self.nests.slices[i]
+            self._place_result(whole)
+            self.places[i] = self._slice(i, self.places[whole])
+            return
+        store = self._output_of(i)
+        if store is None:
+            self._ensure(i)
+            return
+        node = self.program.nodes[store]
+        assert isinstance(node, Store)
+        self.in_place.add(store)
+        strides = dict(self.program.outputs[node.target].strides)
+        self.places[i] = output_place(node.target, strides, self.dtype)
+
+    def _output_of(self, i: ValueId) -> ValueId | None:
+        """The store that value i can be written to directly, if that is all that it is for."""
+        if len(self.users[i]) != 1 or isinstance(self.program.nodes[i], Map):
+            return None  # a map's value is stored by its own nest
+        (j,) = self.users[i]
+        store = self.program.nodes[j]
+        if not isinstance(store, Store) or store.single or i in self.nests.last_values:
+            return None
+        if set(self.program.axes[i]) != set(self.program.axes[j]):
+            return None
+        if isinstance(self.program.nodes[i], Accumulate) and not self._is_written_once(i):
+            return None
+        return j
+
+    def _is_written_once(self, i: ValueId) -> bool:
+        """Whether no element of accumulator i is read again to be changed."""
+        node = self.program.nodes[i]
+        assert isinstance(node, Accumulate)
+        writers = [k for k, j in self.nests.sinks.items() if j == i]
+        if writers:
+            return writers[0] in self.partials
+        slices = [k for k, j in self.nests.slices.items() if j == i]
+        is_read = any(len(self.users[k]) > 1 for k in slices)
+        return node.kind is AccumulatorKind.CONCAT and not node.scales and not is_read

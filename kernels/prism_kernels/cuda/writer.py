@@ -1,0 +1,194 @@
+"""Writes the lines of a CUDA kernel: coordinates, positions, addresses, loads and stores.
+
+An element of a value is addressed by a *position*: for each dim an expression of the index within
+the block's (and iteration's) tile. What is constant in a block or an iteration is kept in variables
+(`at_in_x`, `tile_in_x`) that are written where they are first known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from prism.ir import DataDim
+from prism_kernels import writer
+from prism_kernels.cuda.layout import Layout, Share
+from prism_kernels.cuda.places import Place, Plan
+from prism_kernels.cuda.steps import Schedule
+from prism_kernels.tile import Axis, ValueId
+from prism_kernels.writer import Extent
+
+Position = Mapping[DataDim, str]
+"""Dim -> index within the tile."""
+
+
+class Writer(writer.Writer):
+    """The source of one kernel, line by line."""
+
+    def __init__(self, plan: Plan, schedule: Schedule) -> None:
+        super().__init__(plan.program)
+        self.plan = plan
+        self.schedule = schedule
+        self.registers: dict[str, int] = {}
+        """Array in registers -> its elements, for the head of the kernel."""
+        self.coordinates: dict[str, str] = {}
+        """Coordinate variable -> its expression, for the same place."""
+        self.bases: dict[str, str] = {}
+        """The same for where a block's part of a parameter starts."""
+        self.tile_bases: dict[str, str] = {}
+        """The same for an iteration's part, for the head of the loop's body."""
+
+    # -- threads
+
+    def coordinate(self, share: Share) -> str:
+        """Which of a share's threads this one is."""
+        if share.threads == 1:
+            return "0"
+        name = f"t{share.shift}x{share.threads}"
+        index = f"(tid >> {share.shift})" if share.shift else "tid"
+        is_top = self.plan.threads >> share.shift == share.threads
+        mask = "" if is_top else f" & {share.threads - 1}"
+        self.coordinates[name] = f"u32({index}{mask})"
+        return name
+
+    def lead(
+        self, layout: Layout, dim: DataDim | None = None, *, of_warp: bool = False
+    ) -> list[str]:
+        """Conditions of the threads that speak for their group: those that share a result.
+
+        A group is what has one position but along `dim`; `of_warp`: within each warp only.
+        """
+        out = []
+        if layout.used < self.plan.threads:
+            out.append(f"tid < {layout.used}")
+        share = Share() if dim is None else layout[dim]
+        if share.threads > 1:
+            mine = self.coordinate(share)
+            part = share.lanes if of_warp else share.threads
+            if part > 1:
+                whole = part == share.threads
+                out.append(f"{mine} == 0" if whole else f"({mine} & {part - 1}) == 0")
+        return out
+
+    @contextmanager
+    def when(self, conditions: Iterable[str]) -> Iterator[None]:
+        """Write what follows under conditions, if there are any."""
+        text = " and ".join(dict.fromkeys(conditions))
+        if not text:
+            yield
+            return
+        with self.block(f"if {text}:"):
+            yield
+
+    @contextmanager
+    def spread(self, axes: Iterable[Axis], layout: Layout) -> Iterator[dict[DataDim, str]]:
+        """Loops in which every element of the axes is visited by one thread.
+
+        Threads differ in how often they run the body: no collective may stand in it.
+        """
+        position: dict[DataDim, str] = {}
+        with ExitStack() as stack:
+            stack.enter_context(self.when(self.lead(layout)))
+            for axis in axes:
+                position[axis.dim] = stack.enter_context(self.walk(axis, layout[axis.dim]))
+            yield position
+
+    @contextmanager
+    def walk(
+        self, axis: Axis, share: Share, extent: Extent | None = None, index: str | None = None
+    ) -> Iterator[str]:
+        """The loop over this thread's elements of an axis; yields the index."""
+        extent = self.extent(axis) if extent is None else extent
+        if extent == 1:
+            with self.when([f"{self.coordinate(share)} == 0"] if share.threads > 1 else []):
+                yield "0"
+            return
+        name = index or f"i_{self.name(axis.dim)}"
+        mine, threads = self.coordinate(share), share.threads
+        if threads == 1:
+            with self.block(f"for {name} in range({extent}):"):
+                yield name
+        elif isinstance(extent, int) and extent <= threads:
+            with self.when([f"{mine} < {extent}"] if extent < threads else []):
+                yield mine
+        else:
+            with self.block(f"for {name} in range({mine}, {extent}, {threads}):"):
+                yield name
+
+    # -- memory
+
+    def read(self, v: ValueId, position: Position, place: Place | None = None) -> str:
+        """The expression of an element of value v."""
+        return self.load(place or self.plan.place(v), self.program.axes[v], position)
+
+    def load(
+        self, place: Place, axes: Iterable[Axis], position: Position, further: str = ""
+    ) -> str:
+        """The expression of an element in a place, `further` elements on."""
+        at = self.address(place, axes, position, further)
+        if place.is_argument:
+            return f"load_{place.dtype}({place.pointer}, {at})"
+        if self.schedule.addresses[place.name].is_shared:
+            return f"shared[{at}]"
+        return f"load_float32(workspace, {at})"
+
+    def store(
+        self, place: Place, axes: Iterable[Axis], position: Position, value: str, further: str = ""
+    ) -> None:
+        """Write an element."""
+        at = self.address(place, axes, position, further)
+        if place.is_argument:
+            self.line(f"store_{place.dtype}({place.pointer}, {at}, {value})")
+        elif self.schedule.addresses[place.name].is_shared:
+            self.line(f"shared[{at}] = {value}")
+        else:
+            self.line(f"store_float32(workspace, {at}, {value})")
+
+    def address(
+        self, place: Place, axes: Iterable[Axis], position: Position, further: str = ""
+    ) -> str:
+        """The element index of a position."""
+        axes = tuple(axes)
+        terms = [*self._base(place, axes), *([further] if further else [])]
+        for axis in axes:
+            at = position.get(axis.dim, "0")
+            if at != "0" and self.program.chunk(axis) > 1:
+                stride = place.strides[axis.dim]
+                terms.append(at if stride == 1 else f"{at} * {stride}")
+        return f"u32({' + '.join(terms) or '0'})"
+
+    def _base(self, place: Place, axes: tuple[Axis, ...]) -> list[str]:
+        """Where the tile starts."""
+        if place.is_argument:
+            base = self._block_base(place, axes)
+        else:
+            address = self.schedule.addresses[place.name]
+            base = [str(address.offset)] if address.offset else []
+            if not address.is_shared:
+                base = ["mine", *base]
+        if not place.loop_stride or self.iteration is None:
+            return base
+        step = "start" if place.loop_stride == 1 else f"start * {place.loop_stride}"
+        name = f"tile_{place.name}"
+        self.tile_bases[name] = f"u32({' + '.join([*base, step])})"
+        return [name]
+
+    def _block_base(self, place: Place, axes: tuple[Axis, ...]) -> list[str]:
+        terms = []
+        for axis in axes:
+            grid = self.grid_dim(axis)
+            if grid is not None and grid.count > 1:
+                start, stride = self.start(grid), place.strides[axis.dim]
+                terms.append(start if stride == 1 else f"{start} * {stride}")
+        if not terms:
+            return []
+        name = f"at_{place.name}"
+        self.bases[name] = f"u32({' + '.join(terms)})"
+        return [name]
+
+    def number(self, value: float) -> str:
+        """A literal."""
+        special = {float("inf"): "INF", float("-inf"): "-INF"}
+        if value != value:  # noqa: PLR0124 - NaN alone differs from itself
+            return "NAN"
+        return special.get(value, f"f32({value!r})")

@@ -1,0 +1,42 @@
+"""What an elementwise operator is in emitted source: one row each, the same for every emitter.
+
+The functions named here are those of the emitter's own runtime (`prism_kernels.cpu.intrinsics`,
+`prism_kernels.cuda.intrinsics`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+EXPRESSIONS = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "maximum": "maximum({0}, {1})",
+    "minimum": "minimum({0}, {1})",
+    "neg": "-{0}",
+    "reciprocal": "{one} / {0}",
+    "exp": "exp({0})",
+    "log": "log({0})",
+    "sqrt": "sqrt({0})",
+    "rsqrt": "{one} / sqrt({0})",
+    "square": "{0} * {0}",
+    "abs": "absolute({0})",
+    "relu": "maximum({0}, {zero})",
+    "silu": "silu({0})",
+    "gelu_tanh": "gelu_tanh({0})",
+    "gelu_erf": "gelu_erf({0})",
+    "sigmoid": "sigmoid({0})",
+    "tanh": "tanh({0})",
+    "bound": "bound({0})",
+}
+"""Elementwise operator -> expression of its operands."""
+
+COMBINE = {"sum": "{0} + {1}", "max": "maximum({0}, {1})"}
+"""Reduction -> how two partial results become one."""
+
+
+def expression(op: str, operands: Sequence[str], cast: str) -> str:
+    """The expression of an elementwise operator; `cast` makes a literal of the kernel's numbers."""
+    return EXPRESSIONS[op].format(*operands, one=f"{cast}(1.0)", zero=f"{cast}(0.0)")

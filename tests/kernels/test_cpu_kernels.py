@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernels.cases import (
+    BROADCAST,
+    CONTRACTIONS,
+    EXTREMES,
+    GRAM,
+    OUTPUTS,
+    RMSNORM_FORMS,
+    SCALARS,
+    SIX_DIMS,
+    contraction,
+    repeating,
+    two_grids,
+)
 from kernels.legal import mugraph
 from kernels.programs import (
     ATTENTION,
     LINEAR,
     MATMUL,
-    RMSNORM,
     RMSNORM_DIVIDED_LAST,
     SOFTMAX_MATMUL,
     TOLERANCE,
@@ -19,33 +31,9 @@ from kernels.programs import (
 )
 
 from prism.ir import (
-    GRID_DIMS,
-    LOOP_DIM,
-    Accumulator,
-    AccumulatorKind,
-    Apply,
-    BlockGraph,
-    GraphOp,
-    InputLoader,
-    Mapping,
-    MuGraph,
-    OutputSaver,
-    SGraph,
     evaluate_graph,
-    parse_program,
 )
 
-RMSNORM_FORMS = {
-    "divided after the loop": (RMSNORM_DIVIDED_LAST, {"x": "h"}, "d", True),
-    "divided before the product": (RMSNORM, {"x": "h"}, "d", True),
-    "no loop": (RMSNORM, {"x": "h"}, None, True),
-    "grid over rows and columns": (RMSNORM_DIVIDED_LAST, {"x": "n", "y": "h"}, "d", True),
-    "everything after the loop": (RMSNORM, {"x": "h"}, "d", False),
-    "loop over the columns": (RMSNORM, {"x": "n"}, "h", True),
-    "loop over the rows": (RMSNORM, {}, "n", True),
-    "grid and loop over the rows": (RMSNORM, {"x": "n"}, "n", True),
-    "grid and loop over the columns": (RMSNORM_DIVIDED_LAST, {"x": "h"}, "h", True),
-}
 SIZES = {
     "even": ({"n": 8, "d": 256, "h": 192}, {"x": 2, "y": 2, "i": 4}),
     "odd": ({"n": 7, "d": 333, "h": 203}, {"x": 3, "y": 4, "i": 3}),
@@ -116,55 +104,18 @@ def test_tiles_of_one_element_are_right(compiled, rng, program, loop):
         assert_computes(compiled(mu), program, arguments, TOLERANCE["float32"])
 
 
-CONTRACTIONS = {
-    "both operands stored along k last, batch first": ("b, n, k", "b, m, k", "b, n, m"),
-    "k is the slow axis of both": ("k, n", "k, m", "n, m"),
-    "batch is the fast axis of both": ("n, k, b", "k, m, b", "n, m, b"),
-    "batch everywhere different": ("k, b, n", "m, b, k", "m, n, b"),
-    "result transposed": ("n, k", "k, m", "m, n"),
-    "two dims of rows and columns": ("b, n, k", "k, m, c", "b, n, m, c"),
-    "result interleaved": ("b, n, k", "k, m, c", "m, b, c, n"),
-    "outer product of matrix and vector": ("n, k", "k", "n"),
-    "inner product": ("k", "k", ""),
-    "only batch dims": ("b, k", "b, k", "b"),
-}
-
-
 @pytest.mark.parametrize(("loop", "count"), [(None, 1), ("k", 7)])
 @pytest.mark.parametrize("layout", CONTRACTIONS)
 def test_contractions_of_any_layout_are_right(compiled, rng, layout, loop, count):
-    left, right, result = CONTRACTIONS[layout]
-    dims = sorted({d for d in f"{left}, {right}".split(", ") if d})
-    program = parse_program(f"""
-program contraction
-  dims {", ".join(dims)}
-  args p[{left}], q[{right}]
-  p = input p[{left}]
-  q = input q[{right}]
-  %2 = matmul[k](p, q)
-  return %2[{result}]
-""")
-    sizes = {d: s for d, s in {"b": 3, "n": 9, "m": 21, "c": 18, "k": 50}.items() if d in dims}
+    program = contraction(layout)
+    sizes = {
+        d: s
+        for d, s in {"b": 3, "n": 9, "m": 21, "c": 18, "k": 50}.items()
+        if d in program.size_names
+    }
     mu = mugraph(program, sizes, {}, loop, {"i": count})
     arguments = random_arguments(program, sizes, rng, "float64")
     assert_computes(compiled(mu, "float64"), program, arguments, TOLERANCE["float64"])
-
-
-SIX_DIMS = parse_program("""
-program six
-  dims a, b, c, d, e, f
-  args x[a, c, e, b], y[f, b, d], z[d, a]
-  x = input x[a, c, e, b]
-  y = input y[f, b, d]
-  z = input z[d, a]
-  %3 = mul(x, y)
-  %4 = add(%3, z)
-  %5 = sum[e](%4)
-  %6 = max[c](%4)
-  %7 = mean[b](%5)
-  return %7[f, a, d, c]
-  return %6[e, f, a, b, d]
-""")
 
 
 @pytest.mark.parametrize(
@@ -179,41 +130,12 @@ def test_values_of_six_dimensions_are_right(compiled, rng, loop):
     assert_computes(compiled(mu, "float64"), SIX_DIMS, arguments, TOLERANCE["float64"])
 
 
-SCALARS = parse_program("""
-program scalars
-  dims n
-  args x[n], s[], t[1]
-  x = input x[n]
-  s = input s[]
-  t = input t[]
-  %3 = mul(x, s)
-  %4 = add(%3, t)
-  %5 = sum[n](%4)
-  %6 = size[n]
-  %7 = div(%5, %6)
-  %8 = sub(%4, %7)
-  return %8[n]
-  return %7[1, 1]
-""")
-
-
 @pytest.mark.parametrize("loop", [None, "n"])
 def test_scalar_inputs_size_one_axes_and_scalar_outputs_are_right(compiled, rng, loop):
     sizes = {"n": 23}
     mu = mugraph(SCALARS, sizes, {}, loop, {"i": 4})
     arguments = random_arguments(SCALARS, sizes, rng, "float64")
     assert_computes(compiled(mu, "float64"), SCALARS, arguments, TOLERANCE["float64"])
-
-
-GRAM = parse_program("""
-program gram
-  dims n, d, m = n
-  args x[n, d]
-  x = input x[n, d]
-  y = input x[m, d]
-  %2 = matmul[d](x, y)
-  return %2[n, m]
-""")
 
 
 @pytest.mark.parametrize("loop", [None, "d", "m"])
@@ -224,47 +146,12 @@ def test_an_argument_read_under_two_names_is_right(compiled, rng, loop):
     assert_computes(compiled(mu), GRAM, arguments, TOLERANCE["float32"])
 
 
-OUTPUTS = parse_program("""
-program outputs
-  dims n, d, h
-  args x[n, d], w[d, h]
-  x = input x[n, d]
-  w = input w[d, h]
-  %2 = matmul[d](x, w)
-  %3 = sum[d](x)
-  %4 = square(x)
-  %5 = mul(%2, %3)
-  return %2[n, h]
-  return %3[n]
-  return %4[d, n]
-  return %5[h, n]
-  return %2[h, n]
-""")
-
-
 @pytest.mark.parametrize("loop", [None, "d", "h", "n"])
 def test_several_outputs_are_right_also_where_blocks_share_them(compiled, rng, loop):
     sizes = {"n": 6, "d": 37, "h": 40}
     mu = mugraph(OUTPUTS, sizes, {"x": "h"}, loop, {"x": 3, "i": 2})
     arguments = random_arguments(OUTPUTS, sizes, rng)
     assert_computes(compiled(mu), OUTPUTS, arguments, TOLERANCE["float32"])
-
-
-EXTREMES = parse_program("""
-program extremes
-  dims n, d, h
-  args x[n, d, h], y[d]
-  x = input x[n, d, h]
-  y = input y[d]
-  %2 = max[d](x)
-  %3 = mul(x, y)
-  %4 = max[d](%3)
-  %5 = max[h](%4)
-  %6 = sub(%3, %4)
-  return %2[h, n]
-  return %5[n]
-  return %6[n, d, h]
-""")
 
 
 @pytest.mark.parametrize("loop", [None, "n", "d", "h"])
@@ -301,21 +188,6 @@ def test_the_graph_means_what_its_blocks_compute(compiled, rng, program):
     np.testing.assert_allclose(out, expected, rtol=1e-12)
 
 
-BROADCAST = parse_program("""
-program broadcast
-  dims n, d, h
-  args x[n, d], y[d, h]
-  x = input x[n, d]
-  y = input y[d, h]
-  %2 = sum[d](x)
-  %3 = 2.5
-  %4 = sum[h](y)
-  return %2[h, n]
-  return %3[d]
-  return %4[n, d, 1]
-""")
-
-
 @pytest.mark.parametrize("grid", [{}, {"x": "n"}])
 @pytest.mark.parametrize("loop", [None, "n", "d", "h"])
 def test_outputs_are_broadcast_over_dims_their_value_lacks(compiled, rng, grid, loop):
@@ -326,21 +198,14 @@ def test_outputs_are_broadcast_over_dims_their_value_lacks(compiled, rng, grid, 
 
 
 def test_blocks_and_iterations_that_split_nothing_repeat_the_same_work(compiled, rng):
-    block = BlockGraph(
-        (
-            InputLoader("x", ("n", "d")),
-            InputLoader("w", ("d", "h")),
-            Apply("matmul", (0, 1), "d"),
-            Accumulator(2, AccumulatorKind.MAX, "i"),
-            Accumulator(2, AccumulatorKind.SUM, "i"),
-            Apply("sub", (4, 3)),
-            OutputSaver(5, "out0", ("n", "h")),
-        )
-    )
-    kernel = GraphOp(GRID_DIMS[:2], (LOOP_DIM,), Mapping(frozenset()), block)
-    sizes = {"n": 4, "d": 9, "h": 6}
-    mu = MuGraph(SGraph(MATMUL, (kernel,)), tuple(sizes.items()), ((("x", 3), ("y", 2), ("i", 5)),))
-    x, w = random_arguments(MATMUL, sizes, rng, "float64")
+    mu = repeating()
+    x, w = random_arguments(MATMUL, dict(mu.sizes), rng, "float64")
     (out,) = run_filled(compiled(mu, "float64"), (x, w))
     np.testing.assert_allclose(out, 4 * (x @ w), rtol=1e-12)
     np.testing.assert_allclose(out, evaluate_graph(mu, {"x": x, "w": w})[0], rtol=1e-12)
+
+
+def test_two_grid_dims_may_split_one_dim_of_different_tensors(compiled, rng):
+    mu = two_grids()
+    arguments = random_arguments(mu.graph.program, dict(mu.sizes), rng)
+    assert_computes(compiled(mu), mu.graph.program, arguments, TOLERANCE["float32"])

@@ -17,8 +17,9 @@ from typing import Any
 from prism_kernels.cuda.devices import Gpu, occupancy
 from prism_kernels.cuda.dialect import DTYPES, WARP
 from prism_kernels.cuda.layout import Layout, deal
-from prism_kernels.cuda.places import Plan, reads, reduced_axis
-from prism_kernels.cuda.steps import Action, Schedule, Step
+from prism_kernels.cuda.memory import Schedule
+from prism_kernels.cuda.plan import Plan, reads, reduced_axis
+from prism_kernels.cuda.steps import Action, Step
 from prism_kernels.nests import Nest
 from prism_kernels.tile import (
     Axis,

@@ -11,9 +11,10 @@ from prism.ir import DataDim, MuGraph, output_name
 from prism.protocols import KernelSource
 from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.cuda.emit_file import emit_file
-from prism_kernels.cuda.places import Plan, input_pointers, plan
+from prism_kernels.cuda.memory import Schedule, schedule
+from prism_kernels.cuda.places import plan
+from prism_kernels.cuda.plan import Plan, input_pointers
 from prism_kernels.cuda.runtime import runtime_digest
-from prism_kernels.cuda.steps import Schedule, schedule
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.describe import describe
 from prism_kernels.lower import lower

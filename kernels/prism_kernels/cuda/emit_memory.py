@@ -6,7 +6,6 @@ from contextlib import ExitStack
 
 from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cuda.emit_result import IDENTITY, operator_of
-from prism_kernels.cuda.layout import deal
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.tile import Accumulate, Running, ValueId
 
@@ -15,8 +14,7 @@ def fill(w: Writer, i: ValueId) -> None:
     """Start an accumulator or a running reference."""
     node, axes, place = w.program.nodes[i], w.program.axes[i], w.plan.places[i]
     start = "LOWEST" if isinstance(node, Running) else IDENTITY[operator_of(w, i)]
-    order = sorted(axes, key=lambda a: place.strides[a.dim])
-    with w.spread(order[::-1], deal(order, w.plan.extents(axes), w.plan.threads)) as position:
+    with w.spread(w.plan.order(i)[::-1], w.plan.spread(i)) as position:
         w.store(place, axes, position, start)
 
 
@@ -32,12 +30,11 @@ def rescale(w: Writer, j: ValueId) -> None:
     """Multiply an accumulator in memory by the drift of its range references."""
     node, axes, place = w.program.nodes[j], w.program.axes[j], w.plan.places[j]
     assert isinstance(node, Accumulate)
-    order = sorted(axes, key=lambda a: place.strides[a.dim])
-    layout = deal(order, w.plan.extents(axes), w.plan.threads)
+    layout = w.plan.spread(j)
     with ExitStack() as stack:
         stack.enter_context(w.when(w.lead(layout)))
         position: dict[DataDim, str] = {}
-        for axis in order[::-1]:
+        for axis in w.plan.order(j)[::-1]:
             # of a concatenation only the tiles written so far
             is_part = node.kind is AccumulatorKind.CONCAT and axis.dim == node.dim
             extent = "start" if is_part else None

@@ -16,7 +16,7 @@ from typing import assert_never
 from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cuda.emit_result import IDENTITY, deposit, operator_of, shuffle
 from prism_kernels.cuda.layout import Share
-from prism_kernels.cuda.places import output_place, reads, reduced_axis
+from prism_kernels.cuda.plan import output_place, reads, reduced_axis
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.expressions import COMBINE, expression
 from prism_kernels.nests import Nest

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from prism.ir import AccumulatorKind
 from prism_kernels.cuda.dialect import FULL_MASK
-from prism_kernels.cuda.layout import Layout, Share, deal
+from prism_kernels.cuda.layout import Layout, Share
 from prism_kernels.cuda.writer import Position, Writer
 from prism_kernels.expressions import COMBINE
 from prism_kernels.tile import Accumulate, Contract, Reduce, ValueId
@@ -30,9 +30,8 @@ def shuffle(w: Writer, name: str, share: Share, op: str) -> None:
     """Combine a variable over the lanes that share a result; all of them get it."""
     if share.lanes == 1:
         return
-    bits = range(share.shift, share.shift + share.lanes.bit_length() - 1)
-    other = f"cuda.shfl_xor_sync({FULL_MASK:#x}, {name}, 1 << s)"
-    with w.block(f"for s in range({bits.start}, {bits.stop}):"):
+    for bit in range(share.shift, share.shift + share.lanes.bit_length() - 1):
+        other = f"cuda.shfl_xor_sync({FULL_MASK:#x}, {name}, {1 << bit})"
         w.line(f"{name} = {COMBINE[op].format(name, other)}")
 
 
@@ -61,9 +60,8 @@ def combine_warps(w: Writer, i: ValueId) -> None:
     warps = w.plan.layout(first)[node.dim].warps
     scratch = w.plan.scratch[i]
     part = w.plan.buffers[scratch.name] // warps
-    place = w.plan.places[w.plan.nests.sinks.get(i, i)]
-    order = sorted(axes, key=lambda a: place.strides[a.dim])
-    with w.spread(order[::-1], deal(order, w.plan.extents(axes), w.plan.threads)) as position:
+    target = w.plan.nests.sinks.get(i, i)
+    with w.spread(w.plan.order(target)[::-1], w.plan.spread(target)) as position:
         w.line(f"r{i} = {w.load(scratch, axes, position)}")
         with w.block(f"for g in range(1, {warps}):"):
             other = w.load(scratch, axes, position, f"g * {part}")

@@ -19,7 +19,7 @@ from prism_kernels.cuda.dialect import WARP
 from prism_kernels.tile import Axis
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Share:
     """`threads` (a power of two) along one dim, from bit `shift` of the thread index up."""
 

@@ -1,20 +1,17 @@
 """The CUDA targets (`prism.protocols.Target`): one emitter, three places where its kernels go.
 
-| target                     | emits for            | kernels                                         |
-|----------------------------|----------------------|-------------------------------------------------|
-| `cuda`                     | the GPU at hand      | run and are timed on it                         |
-| `sm_80` ... `sm_90`, `h200` | a GPU of the table   | are compiled; times are predicted               |
-| `lockstep`                 | any                  | run in the simulator: right or wrong, not fast  |
+| target                      | emits for          | kernels                                        |
+|-----------------------------|--------------------|------------------------------------------------|
+| `cuda`                      | the GPU at hand    | run and are timed on it                        |
+| `sm_80` ... `sm_90`, `h200` | a GPU of the table | are compiled; times are predicted              |
+| `lockstep`                  | any                | run in the simulator: right or wrong, not fast |
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from prism.errors import KernelError
-from prism.ir import Apply, MuGraph, OpKind, OPS, SGraph
-from prism.protocols import Device, Kernel, KernelSource
+from prism.ir import OPS, Apply, MuGraph, OpKind, SGraph
+from prism.protocols import Device, KernelSource
 from prism_kernels.cuda import cost, devices
 from prism_kernels.cuda.devices import Gpu
 from prism_kernels.cuda.emit import emit, plan_kernel

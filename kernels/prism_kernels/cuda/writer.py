@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from prism.ir import DataDim
 from prism_kernels import writer
 from prism_kernels.cuda.layout import Layout, Share
-from prism_kernels.cuda.places import Place, Plan
-from prism_kernels.cuda.steps import Schedule
+from prism_kernels.cuda.memory import Schedule
+from prism_kernels.cuda.plan import Place, Plan
 from prism_kernels.tile import Axis, ValueId
 from prism_kernels.writer import Extent
 

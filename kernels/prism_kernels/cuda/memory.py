@@ -1,0 +1,160 @@
+"""Places buffers in memory and finds where barriers must be.
+
+A barrier stands before a step that touches what another thread may have touched since the last
+barrier, one of them writing. None is needed where every element is touched by one and the same
+thread, its *owner*, both times. In the loop the last steps of an iteration meet the first of the
+next, so the body is walked until nothing changes.
+
+Buffers share memory when they are never alive together. What shared memory cannot hold lies in a
+global workspace, of which every block has its slice; barriers order that just as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prism_kernels.cuda.accesses import Access, Touched, touched
+from prism_kernels.cuda.plan import Plan
+from prism_kernels.cuda.steps import Step, steps_of
+from prism_kernels.tile import Stage
+
+ALIGN = 4
+"""Buffers start at a multiple of 16 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a buffer starts, in float32 elements of shared memory or of the block's workspace."""
+
+    offset: int
+    is_shared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The steps by stage, those that a barrier comes before, and the memory of every buffer."""
+
+    steps: Mapping[Stage, tuple[Step, ...]] = field(hash=False)
+    barriers: frozenset[tuple[Stage, int]]
+    """(stage, index of the step)."""
+    addresses: Mapping[str, Address] = field(hash=False)
+    shared_elements: int
+    workspace_elements: int
+    """Of one block."""
+
+
+def schedule(plan: Plan, shared_limit: int) -> Schedule:
+    """Order, place and synchronise; `shared_limit` is in bytes."""
+    steps = {stage: tuple(steps_of(plan, stage)) for stage in Stage}
+    addresses, shared, workspace = _allocate(plan, steps, shared_limit)
+    barriers = _Barriers(plan, steps, addresses).find()
+    return Schedule(steps, barriers, addresses, shared, workspace)
+
+
+def _allocate(
+    plan: Plan, steps: Mapping[Stage, Sequence[Step]], limit: int
+) -> tuple[dict[str, Address], int, int]:
+    """First fit, largest buffers first; what does not fit goes to the workspace."""
+    lives = _lives(plan, steps)
+    addresses: dict[str, Address] = {}
+    shared = workspace = 0
+    for name in sorted(lives, key=lambda n: (-plan.buffers[n], n)):
+        size = -(-plan.buffers[name] // ALIGN) * ALIGN
+        taken = sorted(
+            (addresses[n].offset, addresses[n].offset + plan.buffers[n])
+            for n in addresses
+            if addresses[n].is_shared and _meet(lives[n], lives[name])
+        )
+        offset = 0
+        for start, end in taken:
+            if start - offset >= size:
+                break
+            offset = max(offset, -(-end // ALIGN) * ALIGN)
+        if 4 * (offset + size) <= limit:
+            addresses[name] = Address(offset)
+            shared = max(shared, offset + size)
+        else:
+            addresses[name] = Address(workspace, is_shared=False)
+            workspace += size
+    return addresses, shared, workspace
+
+
+def _lives(plan: Plan, steps: Mapping[Stage, Sequence[Step]]) -> dict[str, tuple[int, int]]:
+    """Buffer -> first and last step that touches it; through the whole loop if it enters it."""
+    out: dict[str, tuple[int, int]] = {}
+    flat = [step for stage in Stage for step in steps[stage]]
+    for k, step in enumerate(flat):
+        found = touched(plan, step)
+        for name in {name for name, _ in found.reads | found.writes}:
+            out[name] = (out.get(name, (k, k))[0], k)
+    body = len(steps[Stage.BEFORE]), len(steps[Stage.BEFORE]) + len(steps[Stage.BODY]) - 1
+    if body[0] > body[1]:
+        return out
+    return {
+        name: (min(life[0], body[0]), max(life[1], body[1]))
+        if _meet(life, body) and not (body[0] <= life[0] and life[1] <= body[1])
+        else life
+        for name, life in out.items()
+    }
+
+
+def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+# -- barriers
+
+
+class _Barriers:
+    def __init__(
+        self,
+        plan: Plan,
+        steps: Mapping[Stage, Sequence[Step]],
+        addresses: Mapping[str, Address],
+    ) -> None:
+        self.plan = plan
+        self.steps = steps
+        self.addresses = addresses
+        self.found: set[tuple[Stage, int]] = set()
+        self.since = Touched()
+        """What was touched since the last barrier."""
+
+    def find(self) -> frozenset[tuple[Stage, int]]:
+        """The steps that a barrier comes before."""
+        self._walk(Stage.BEFORE)
+        known = -1
+        while len(self.found) > known:  # the body follows itself
+            known = len(self.found)
+            self._walk(Stage.BODY)
+        self._walk(Stage.AFTER)
+        return frozenset(self.found)
+
+    def _walk(self, stage: Stage) -> None:
+        for k, step in enumerate(self.steps[stage]):
+            now = touched(self.plan, step)
+            if (stage, k) in self.found or self._clashes(now):
+                self.found.add((stage, k))
+                self.since = Touched()
+            self.since.reads |= now.reads
+            self.since.writes |= now.writes
+
+    def _clashes(self, now: Touched) -> bool:
+        return any(
+            self._overlap(a, b)
+            for ours, theirs in (
+                (now.writes, self.since.writes | self.since.reads),
+                (now.reads, self.since.writes),
+            )
+            for a in ours
+            for b in theirs
+        )
+
+    def _overlap(self, a: Access, b: Access) -> bool:
+        if a == b and a[1] is not None:
+            return False
+        one, other = self.addresses[a[0]], self.addresses[b[0]]
+        if one.is_shared != other.is_shared:
+            return False
+        sizes = self.plan.buffers[a[0]], self.plan.buffers[b[0]]
+        return one.offset < other.offset + sizes[1] and other.offset < one.offset + sizes[0]

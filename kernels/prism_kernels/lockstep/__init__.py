@@ -1,0 +1,8 @@
+"""The lockstep simulator: runs emitted CUDA kernels on NumPy arrays and finds their faults."""
+
+from __future__ import annotations
+
+from prism_kernels.lockstep.faults import Fault, FaultKind, LockstepFault
+from prism_kernels.lockstep.simulate import Statistics, simulate
+
+__all__ = ["Fault", "FaultKind", "LockstepFault", "Statistics", "simulate"]

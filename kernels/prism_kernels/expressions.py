@@ -36,7 +36,18 @@ EXPRESSIONS = {
 COMBINE = {"sum": "{0} + {1}", "max": "maximum({0}, {1})"}
 """Reduction -> how two partial results become one."""
 
+DIVISIONS = {
+    "div": "divide({0}, {1})",
+    "reciprocal": "divide({one}, {0})",
+    "rsqrt": "divide({one}, sqrt({0}))",
+}
+"""The operators that divide, where the emitter's runtime has a division of its own."""
 
-def expression(op: str, operands: Sequence[str], cast: str) -> str:
-    """The expression of an elementwise operator; `cast` makes a literal of the kernel's numbers."""
-    return EXPRESSIONS[op].format(*operands, one=f"{cast}(1.0)", zero=f"{cast}(0.0)")
+
+def expression(op: str, operands: Sequence[str], cast: str, *, divides: bool = False) -> str:
+    """The expression of an elementwise operator; `cast` makes a literal of the kernel's numbers.
+
+    `divides`: whether the runtime has `divide`.
+    """
+    row = DIVISIONS.get(op) if divides else None
+    return (row or EXPRESSIONS[op]).format(*operands, one=f"{cast}(1.0)", zero=f"{cast}(0.0)")

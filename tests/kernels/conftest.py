@@ -1,12 +1,14 @@
-"""The CPU target, and a fixture that compiles muGraphs with it."""
+"""The CPU target, a fixture that compiles muGraphs with it, and what skips without numba-cuda."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from itertools import count
 
 import pytest
 
 from prism_kernels.cpu.target import CpuTarget
+from prism_kernels.cuda.toolchain import require_cuda
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +28,11 @@ def compiled(cpu, tmp_path_factory):
         return cpu.load(path, source.meta)
 
     return compile_kernel
+
+
+@pytest.fixture(scope="session")
+def cuda_extra():
+    """Skips where the cuda extra is not installed; one that is installed must work."""
+    if find_spec("numba_cuda") is None:
+        pytest.skip("the cuda extra is not installed (make cuda)")
+    require_cuda()

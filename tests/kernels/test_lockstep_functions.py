@@ -14,6 +14,7 @@ F32 = np.float32
 LIMITS = np.finfo(F32)
 OPERATORS = {
     "absolute": "abs",
+    "divide": "div",
     **{name: name for name in FUNCTIONS if name in OPS},
 }
 """Function of the dialect -> the operator that it is."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from prism_kernels.cpu.device import maximum_threads
 from prism_kernels.cpu.emit_file import runtime_digest
 from prism_kernels.cpu.launch import address_of, launch, read_all
 from prism_kernels.seal import read_sealed
+from prism_kernels.signature import Signature
 
 _ALIGN = 64
 
@@ -47,16 +49,22 @@ def load_kernel(path: Path, meta: dict[str, Any]) -> CpuKernel:
 class CpuKernel:
     """A compiled kernel (`prism.protocols.Kernel`). Calls from several threads take turns."""
 
+    facts: Mapping[str, int | float | str] = MappingProxyType({})
+    predicted_s: float | None = None
+
     def __init__(self, module: ModuleType, meta: dict[str, Any]) -> None:
         self._module = module  # keeps the machine code alive
         self._address: int = module.block.address
         self._blocks: int = meta["blocks"]
-        self._dtype = np.dtype(meta["dtype"])
-        self._arguments = [(a["name"], tuple(a["shape"])) for a in meta["arguments"]]
-        self._outputs = [(o["name"], tuple(o["shape"])) for o in meta["outputs"]]
+        self._signature = Signature.of(meta)
         elements: int = meta["workspace_elements"] * maximum_threads()
-        self._workspace = aligned_empty((elements,), self._dtype)
+        self._workspace = aligned_empty((elements,), self._signature.dtype)
         self._turn = threading.Lock()
+
+    def takes(self, value: object) -> bool:
+        """Nothing: its arrays are NumPy's."""
+        del value
+        return False
 
     def __call__(self, *arrays: NDArray[np.generic]) -> tuple[NDArray[np.generic], ...]:
         """Run on the program's arguments; fresh outputs.
@@ -64,8 +72,9 @@ class CpuKernel:
         Raises:
             KernelError: wrong number, shape, dtype or layout of the arrays.
         """
-        self._check(arrays, self._arguments, "argument")
-        outputs = tuple(aligned_empty(shape, self._dtype) for _, shape in self._outputs)
+        signature = self._signature
+        signature.check_arguments(arrays)
+        outputs = tuple(aligned_empty(o.shape, signature.dtype) for o in signature.outputs)
         self._launch(arrays, outputs)
         return outputs
 
@@ -78,14 +87,19 @@ class CpuKernel:
             KernelError: wrong number, shape, dtype or layout; an output that shares memory with
                 another array or cannot be written.
         """
-        self._check(arrays, self._arguments, "argument")
-        self._check(outputs, self._outputs, "output")
-        for k, out in enumerate(outputs):
-            if not out.flags.writeable:
-                raise KernelError(f"output {self._outputs[k][0]} cannot be written")
-            if any(np.may_share_memory(out, a) for a in (*arrays, *outputs[:k])):
-                raise KernelError(f"output {self._outputs[k][0]} shares memory with another array")
-        self._launch(arrays, outputs)
+        self.bind(arrays, outputs).run_timed()
+
+    def bind(
+        self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
+    ) -> BoundCpuKernel:
+        """The kernel on the caller's arrays, which stay where they are.
+
+        Raises:
+            KernelError: as for `run_into`.
+        """
+        self._signature.check_arguments(arrays)
+        self._signature.check_outputs(arrays, outputs)
+        return BoundCpuKernel(lambda: self._launch(arrays, outputs))
 
     def _launch(
         self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
@@ -93,26 +107,21 @@ class CpuKernel:
         with self._turn:
             launch(self._address, self._blocks, [*arrays, *outputs, self._workspace])
 
-    def _check(
-        self,
-        arrays: Sequence[NDArray[np.generic]],
-        expected: Sequence[tuple[str, tuple[int, ...]]],
-        kind: str,
-    ) -> None:
-        if len(arrays) != len(expected):
-            raise KernelError(f"{len(arrays)} {kind}s given, the kernel has {len(expected)}")
-        for array, (name, shape) in zip(arrays, expected, strict=True):
-            if not isinstance(array, np.ndarray) or array.dtype != self._dtype:
-                given = getattr(array, "dtype", type(array).__name__)
-                raise KernelError(
-                    f"{kind} {name} must be a NumPy array of {self._dtype}, not {given}"
-                )
-            if array.shape != shape:
-                raise KernelError(
-                    f"{kind} {name} has shape {array.shape}, the kernel needs {shape}"
-                )
-            if not array.flags.c_contiguous:
-                raise KernelError(f"{kind} {name} must be C-contiguous: np.ascontiguousarray")
+
+class BoundCpuKernel:
+    """A kernel on arrays in place (`prism.protocols.Bound`)."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+
+    def run_timed(self) -> float:
+        """Run once; seconds of the launch."""
+        start = time.perf_counter()
+        self._run()
+        return time.perf_counter() - start
+
+    def finish(self) -> None:
+        """Nothing is left to do: the kernel writes the caller's arrays."""
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.generic]:

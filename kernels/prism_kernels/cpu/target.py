@@ -26,6 +26,8 @@ class CpuTarget:
     """Kernels on the CPU, compiled by Numba."""
 
     name = "cpu"
+    measures = True
+    dtypes = tuple(_ELEMENT_BYTES)
 
     def device(self) -> Device:
         """The machine at hand."""
@@ -101,7 +103,7 @@ class CpuTarget:
 
     def _plan(self, mu: MuGraph, dtype: str) -> Plan:
         if dtype not in _ELEMENT_BYTES:
-            raise KernelError(f"the cpu target runs {' and '.join(_ELEMENT_BYTES)}, not {dtype}")
+            raise KernelError(f"the cpu target runs {' and '.join(self.dtypes)}, not {dtype}")
         planned = plan(lower(mu), _ELEMENT_BYTES[dtype])
         cost.check_resources(planned, _ELEMENT_BYTES[dtype], device.maximum_threads())
         return planned

@@ -43,6 +43,7 @@ FUNCTIONS: Mapping[str, int] = MappingProxyType(
         "minimum": 2,
         "bound": 1,  # to the finite numbers; NaN stays
         "absolute": 1,
+        "divide": 2,  # within 2 units in the last place
         "sqrt": 1,
         "exp": 1,
         "log": 1,

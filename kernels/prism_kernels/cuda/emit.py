@@ -9,6 +9,7 @@ from typing import Any
 from prism.errors import KernelError
 from prism.ir import DataDim, MuGraph, output_name
 from prism.protocols import KernelSource
+from prism_kernels.cuda.cost import work_of
 from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.cuda.emit_file import emit_file
 from prism_kernels.cuda.memory import Schedule, schedule
@@ -75,6 +76,7 @@ def emit(mu: MuGraph, dtype: str, shared_limit: int, target: str) -> KernelSourc
         "threads": planned.threads,
         "shared_bytes": 4 * scheduled.shared_elements,
         "workspace_elements": workspace,
+        "work": work_of(planned, scheduled).to_json(),
     }
     meta["seal"] = seal(text, meta)
     return KernelSource(text, meta)

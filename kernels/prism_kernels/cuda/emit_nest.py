@@ -144,7 +144,8 @@ class NestEmitter:
         w, node = self.w, self.program.nodes[i]
         match node:
             case Map(op=op, operands=ids):
-                w.line(f"t{i} = {expression(op, [self.values[v] for v in ids], 'f32')}")
+                operands = [self.values[v] for v in ids]
+                w.line(f"t{i} = {expression(op, operands, 'f32', divides=True)}")
                 self.values[i] = f"t{i}"
                 if i in self.plan.places:
                     self._write(i, f"t{i}")

@@ -1,31 +1,51 @@
 """The CUDA targets (`prism.protocols.Target`): one emitter, three places where its kernels go.
 
-| target                      | emits for          | kernels                                        |
-|-----------------------------|--------------------|------------------------------------------------|
-| `cuda`                      | the GPU at hand    | run and are timed on it                        |
-| `sm_80` ... `sm_90`, `h200` | a GPU of the table | are compiled; times are predicted              |
-| `lockstep`                  | any                | run in the simulator: right or wrong, not fast |
+| target                     | emits for          | kernels                                        |
+|----------------------------|--------------------|------------------------------------------------|
+| `cuda`                     | the GPU at hand    | run and are timed on it                        |
+| `sm_80` .. `sm_90`, `h200` | a GPU of the table | are compiled; times are predicted              |
+| `lockstep`                 | any                | run in the simulator: right or wrong, not fast |
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
 
 from prism.errors import KernelError
 from prism.ir import OPS, Apply, MuGraph, OpKind, SGraph
 from prism.protocols import Device, KernelSource
 from prism_kernels.cuda import cost, devices
-from prism_kernels.cuda.devices import Gpu
+from prism_kernels.cuda.compile import Compiled
+from prism_kernels.cuda.compile_cache import compile_cached
+from prism_kernels.cuda.devices import GPUS, Gpu, gpu_named
+from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.cuda.emit import emit, plan_kernel
+from prism_kernels.cuda.gpu import device_of, gpu_backend
+from prism_kernels.cuda.kernel import CudaKernel, load_cuda_kernel
+from prism_kernels.cuda.runtime import runtime_digest
+from prism_kernels.cuda.simulated import SimulatedBackend
+from prism_kernels.seal import read_sealed
 
 THREADS = (128, 256, 64, 512)
 """Schedule option `T`: threads of a block."""
 STAGING = (0, 1)
 """Schedule option `S`: 0 stages operands as the costs say, 1 never, 2 wherever possible."""
+MOST_SIMULATED = 2e7
+"""Instructions of all threads that the simulator takes on: about 20 seconds."""
 
 
 class GpuTarget:
     """What the targets have in common: kernels for one GPU."""
 
     measures = False
+    dtypes: tuple[str, ...] = tuple(DTYPES)
 
     def __init__(self, name: str, gpu: Gpu) -> None:
         self.name = name
@@ -33,7 +53,7 @@ class GpuTarget:
 
     def device(self) -> Device:
         """The GPU that kernels are made for."""
-        return gpu_device(self._gpu)
+        return device_of(self._gpu)
 
     def schedules(self, graph: SGraph, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
         """The emitter's own options for this graph: name -> choices, the default first."""
@@ -68,16 +88,138 @@ class GpuTarget:
         return emit(mu, dtype, self._gpu.shared_bytes_block, self.name)
 
 
-def gpu_device(gpu: Gpu) -> Device:
-    """A GPU of the table as the tuner sees it."""
-    return Device(
-        name=gpu.name,
-        threads=gpu.sms,
-        vector_bits=32 * 32,
-        l1_bytes=gpu.shared_bytes_sm,
-        l2_bytes=gpu.l2_bytes,
-        l3_bytes=0,
-        stream_gbps=gpu.dram_gbps,
-        kind="gpu",
-        arch=gpu.arch,
-    )
+class OfflineTarget(GpuTarget):
+    """A GPU that is not here: kernels are compiled for it, and their times predicted."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, gpu_named(name))
+
+    def load(self, path: Path, meta: dict[str, Any]) -> CompiledKernel:
+        """Compile the emitted file at `path`.
+
+        Raises:
+            KernelError: it is not sealed by this user, does not compile, or its block does not fit.
+        """
+        text = read_sealed(path, meta, runtime_digest())
+        return CompiledKernel(self._gpu, meta, compile_cached(text, meta, self._gpu.arch, path))
+
+    def flush(self) -> None:
+        """Nothing runs here."""
+
+
+class CudaTarget(GpuTarget):
+    """The GPU at hand."""
+
+    measures = True
+
+    def __init__(self) -> None:
+        self._backend = gpu_backend()
+        super().__init__("cuda", self._backend.gpu())
+
+    def load(self, path: Path, meta: dict[str, Any]) -> CudaKernel:
+        """Compile the emitted file at `path` for the GPU.
+
+        Raises:
+            KernelError: it is not sealed by this user, or does not compile.
+        """
+        return load_cuda_kernel(path, meta, self._backend)
+
+    def flush(self) -> None:
+        """Evict the L2 cache."""
+        self._backend.flush()
+
+
+class LockstepTarget(GpuTarget):
+    """The simulator, with the limits of an H100."""
+
+    measures = True
+
+    def __init__(self) -> None:
+        self._backend = SimulatedBackend()
+        super().__init__("lockstep", gpu_named("sm_90"))
+
+    def device(self) -> Device:
+        """The machine at hand, in the place of a GPU."""
+        return replace(super().device(), name="lockstep simulator", kind="simulator")
+
+    def refusal(self, mu: MuGraph, dtype: str) -> str | None:
+        """Why this muGraph cannot run there, or None: a simulation in Python takes its time."""
+        reason = super().refusal(mu, dtype)
+        if reason is not None:
+            return reason
+        work = cost.work_of(*plan_kernel(mu, dtype, self._gpu.shared_bytes_block))
+        steps = work.blocks * work.threads * work.instructions
+        if steps > MOST_SIMULATED:
+            return (
+                f"about {steps:.0e} instructions: the simulator runs a million a second; "
+                "use smaller sizes"
+            )
+        return None
+
+    def load(self, path: Path, meta: dict[str, Any]) -> CudaKernel:
+        """Read the emitted file at `path`; nothing is compiled.
+
+        Raises:
+            KernelError: it is not sealed by this user.
+        """
+        return load_cuda_kernel(path, meta, self._backend)
+
+    def flush(self) -> None:
+        """There is no cache."""
+
+
+class CompiledKernel:
+    """A kernel for a GPU that is not here (`prism.protocols.Kernel`): it has facts only."""
+
+    def __init__(self, gpu: Gpu, meta: dict[str, Any], compiled: Compiled) -> None:
+        self._name = gpu.name
+        work = cost.Work(**meta["work"])
+        shared = meta["shared_bytes"] + compiled.shared_bytes
+        reason = devices.refusal(gpu, work.threads, shared, compiled.registers)
+        if reason is not None:
+            raise KernelError(reason)
+        self.facts = {
+            "registers": compiled.registers,
+            "shared_bytes": shared,
+            "spills": compiled.spills,
+            "occupancy": devices.occupancy(gpu, work.threads, compiled.registers, shared),
+        }
+        self.predicted_s: float | None = cost.seconds(work, gpu, compiled.registers)
+
+    def takes(self, value: object) -> bool:
+        """Nothing: it cannot run."""
+        del value
+        return False
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401 - see prism.protocols
+        """Refuse.
+
+        Raises:
+            KernelError: always.
+        """
+        del arrays
+        raise KernelError(f"the kernel is for {self._name}, which is not here")
+
+    def run_into(
+        self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
+    ) -> None:
+        """Refuse.
+
+        Raises:
+            KernelError: always.
+        """
+        self(arrays, outputs)
+
+    def bind(
+        self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
+    ) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            KernelError: always.
+        """
+        self(arrays, outputs)
+        raise AssertionError
+
+
+sm_80, sm_86, sm_89, sm_90, h200 = (partial(OfflineTarget, name) for name in GPUS)

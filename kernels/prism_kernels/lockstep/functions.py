@@ -128,6 +128,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "minimum": _binary(_minimum),
         "bound": _unary(_bound),
         "absolute": _unary(abs),
+        "divide": _binary(operator.truediv),
         "sqrt": _unary(_sqrt),
         "exp": _unary(_exp),
         "log": _unary(_log),

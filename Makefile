@@ -6,8 +6,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
-# `make test SLOW=1` runs the tests marked slow too; PYTEST_ARGS goes to pytest as it is.
+# `make test SLOW=1` runs the tests marked slow too; PYTEST_ARGS goes to pytest as it is. CUDA=no
+# leaves out the cuda extra (250 MB to fetch, once), and the tests that compile CUDA kernels.
 SLOW ?=
+CUDA ?= yes
 PYTEST_ARGS ?=
 DEMO ?= -m prism_experiments.demo
 
@@ -21,18 +23,20 @@ export RUFF_CACHE_DIR := $(VENV)/cache/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint bench lock cuda clean
+.PHONY: help demo test lint bench gpu-bundle lock cuda clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
-	  || sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1: \2/p' Makefile
-	@echo "Settings: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) SLOW=$(SLOW) PYTEST_ARGS=$(PYTEST_ARGS)"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1: \2/p' Makefile
+	@echo "Settings: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) SLOW=$(SLOW) CUDA=$(CUDA) PYTEST_ARGS=$(PYTEST_ARGS)"
 
 demo: $(STAMP) ## optimize one small program and show what was found
 	@"$(BIN)/python" $(DEMO)
 
 test: $(STAMP) ## run the tests (SLOW=1: the slow ones too)
+	@[ "$(CUDA)" = no ] || $(MAKE) --no-print-directory --silent cuda \
+	  || echo 'Going on without the cuda extra: tests that compile CUDA kernels are skipped.' >&2
 	@"$(BIN)/python" -m pytest -o cache_dir="$(VENV)/cache/pytest" -n $(JOBS) $(if $(SLOW),--slow) $(PYTEST_ARGS)
 
 lint: $(STAMP) ## check style, types and import directions
@@ -43,6 +47,9 @@ lint: $(STAMP) ## check style, types and import directions
 
 bench: $(STAMP) ## measure the shipped workloads against their rivals
 	@"$(BIN)/python" -m prism_experiments.bench
+
+gpu-bundle: $(STAMP) ## pack build/gpu for a machine with a GPU (experiments/gpu/README.md)
+	@"$(BIN)/python" -m prism_experiments.gpu.prepare -o build/gpu
 
 lock: $(STAMP) ## resolve the dependencies anew and rewrite locks/
 	$(PIP) install uv
@@ -103,5 +110,5 @@ $(CUDA_STAMP): $(STAMP)
 	  && [ "$$(uname -sm)" = "Linux x86_64" ] \
 	    || { echo 'The cuda extra is for x86-64 Linux; this is' "$$(uname -sm)." >&2; exit 1; } \
 	  && echo "Installing locks/py$$version-cuda.txt into $(VENV)..." \
-	  && $(PIP) install --no-deps -r "locks/py$$version-cuda.txt" \
+	  && $(PIP) install --retries 1 --no-deps -r "locks/py$$version-cuda.txt" \
 	  && touch "$@"

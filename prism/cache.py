@@ -16,8 +16,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_path
-
 from prism.errors import KernelError
 from prism.files import write_atomically
 from prism.record import digest
@@ -40,7 +38,11 @@ class CacheWarning(UserWarning):
 def cache_folder() -> Path:
     """The root of the cache; it need not exist."""
     chosen = os.environ.get("PRISM_CACHE_DIR")
-    return Path(chosen) if chosen else user_cache_path("prism-superopt")
+    if chosen:
+        return Path(chosen)
+    from platformdirs import user_cache_path  # noqa: PLC0415 - a chosen folder does without it
+
+    return user_cache_path("prism-superopt")
 
 
 def writable_folder() -> Path:

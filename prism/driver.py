@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,12 +23,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from prism.artifact import FoundGraph, load_artifact, save_artifact
 from prism.cache import CacheWarning, entry_path, warn_if_unwritable, write_atomically
+from prism.dtypes import dtype_of
 from prism.errors import KernelError, ParseError, PrismError, UsageError
 from prism.files import check_writable, read_regular
 from prism.ir import Program, format_program
 from prism.limits import check_memory, require_integer, require_seconds, require_texts
 from prism.optimized import MAX_BYTES, Optimized, Winner, compiled, from_json, source_path
-from prism.plugins import Group, load, make
+from prism.plugins import Group, installed, load, make
 from prism.protocols import Target
 from prism.record import RecordFile, versions
 from prism.report import search_facts, tune_facts, vet_facts
@@ -42,7 +44,6 @@ from prism.tune import (
     TuneResult,
     build_space,
     device_text,
-    dtype_of,
     instantiate,
 )
 from prism.verdict import Verdict
@@ -91,9 +92,9 @@ def tune(  # noqa: PLR0913 - the options of the command
         PluginError: no such target or strategy.
         KernelError: the target cannot run here at all.
     """
+    started = time.monotonic()
     found = load_artifact(Path(artifact)) if isinstance(artifact, str | Path) else artifact
     require_texts(target=target, dtype=dtype, strategy=strategy)
-    dtype_of(dtype)
     trials = None if trials is None else require_integer("trials", trials, 1)
     budget_s, seed = require_seconds(budget_s), require_integer("the seed", seed, 0)
     bound = check_memory(found.program, sizes)
@@ -102,7 +103,7 @@ def tune(  # noqa: PLR0913 - the options of the command
     else:
         check_writable(Path(output))
     record_file = None if records is None else RecordFile(Path(records))
-    chosen: Target = make(Group.TARGET, target)
+    chosen = _target(target, dtype)
     make_strategy: Callable[..., Strategy] = load(Group.STRATEGY, strategy)
     graphs = tuple((g.id, g.graph) for g in found.graphs if g.verdict is Verdict.PROVED)
     space = build_space(graphs, bound, chosen)
@@ -114,6 +115,7 @@ def tune(  # noqa: PLR0913 - the options of the command
         make_strategy(space, _estimate(space, chosen, dtype), seed),
         record_file,
         progress,
+        started,
     )
     result = tuner.run()
     if result.best is None:
@@ -151,9 +153,8 @@ def optimize(  # noqa: PLR0913 - the options of the command
     require_texts(target=target, dtype=dtype)
     budget, seed = require_seconds(budget), require_integer("the seed", seed, 0)
     bound = check_memory(program, sizes)
-    dtype_of(dtype)
     warn_if_unwritable()
-    chosen: Target = make(Group.TARGET, target)
+    chosen = _target(target, dtype)
     key = {
         "search": _search_key(program, search_options),
         "sizes": bound,
@@ -178,9 +179,36 @@ def optimize(  # noqa: PLR0913 - the options of the command
         winner = Winner(result.best.config.graph_id, result.best.mu, result.best.source)
     facts = {"search": searched, "tune": tune_facts(result)}
     made = compiled(Optimized(program, bound, dtype, target, winner, facts))
-    if cache and not made.is_fallback and result.stopped != "interrupted":
+    if cache and made.winner is not None and result.stopped != "interrupted":
         _store(path, made, result, budget)
     return made
+
+
+def _target(name: str, dtype: str) -> Target:
+    """The target, once it is known to take the dtype.
+
+    Raises:
+        UsageError: it does not; the message names those that do.
+        PluginError: no such target.
+    """
+    dtype_of(dtype)
+    chosen: Target = make(Group.TARGET, name)
+    if dtype in chosen.dtypes:
+        return chosen
+    others = [other for other in installed(Group.TARGET) if dtype in _dtypes_of(other)]
+    instead = f"; targets that do: {', '.join(others)}" if others else ""
+    raise UsageError(
+        f"target {name} does not take {dtype}, only {', '.join(chosen.dtypes)}{instead}"
+    )
+
+
+def _dtypes_of(target: str) -> Sequence[str]:
+    """The dtypes of an installed target; none where it cannot be used here at all."""
+    try:
+        made: Target = make(Group.TARGET, target)
+    except PrismError:
+        return ()
+    return made.dtypes
 
 
 def _program(given: Program | Callable[..., Any], dims: Mapping[str, str]) -> Program:
@@ -285,7 +313,7 @@ def _cached_kernel(path: Path, wanted: Optimized, budget: float) -> Optimized | 
 def _require_wanted(made: Optimized, wanted: Optimized) -> None:
     if _situation(made) != _situation(wanted):
         raise ParseError("it is of another program, size, dtype or target")
-    if made.is_fallback:
+    if made.winner is None:
         raise KernelError("its kernel does not load here")
 
 

@@ -54,6 +54,10 @@ class KernelError(PrismError):
     """A kernel that cannot be emitted, compiled or launched for this target."""
 
 
+class DeviceLostError(KernelError):
+    """A kernel broke its device for this process: nothing runs there until a new process does."""
+
+
 def one_line(error: BaseException) -> str:
     """What an error of somebody else's code says, whatever that is: its type and text, in short."""
     try:

@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prism.arguments import as_arrays, in_order
 from prism.cache import kernel_folder, write_atomically
+from prism.dtypes import dtype_of
 from prism.errors import (
     GraphError,
     KernelError,
@@ -30,7 +32,6 @@ from prism.errors import (
 )
 from prism.files import read_regular, require_printable
 from prism.ir import (
-    Argument,
     MuGraph,
     Program,
     check_mugraph,
@@ -45,7 +46,6 @@ from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.record import Outcome, counts_of, digest
 from prism.report import render, vet_facts
-from prism.tune import dtype_of
 from prism.tune.check import check, prepare
 
 SCHEMA = "prism.optimized/1"
@@ -88,23 +88,32 @@ class Optimized:
         how = "NumPy fallback" if self.is_fallback else f"{self.target} kernel"
         return f"<Optimized {self.program.name}({sizes}) {self.dtype}, {how}>"
 
-    def __call__(self, *arrays: object, **named: object) -> Array | tuple[Array, ...]:
+    def __call__(self, *arrays: object, **named: object) -> Any:  # noqa: ANN401 - array or tuple
         """Run on the program's arguments, in order or by name; inputs are never written to.
 
         Arrays may have any strides; anything with `__array__` or `__dlpack__` is taken, and plain
-        numbers for scalar arguments.
+        numbers for scalar arguments; the results are NumPy arrays. A kernel for the GPU also takes
+        arrays that lie there (PyTorch, CuPy and others) and gives back arrays of the same library,
+        without waiting for the kernel.
 
         Raises:
             UsageError: a wrong number or name of arguments, no array, or another dtype.
             SizeError: a shape this kernel was not made for.
         """
-        taken = self._take((*arrays, *self._in_order(len(arrays), named)))
-        outputs = self._evaluate(taken) if self._kernel is None else self._kernel(*taken)
+        given = in_order(self.program, arrays, named)
+        outputs = self._run(given)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _run(self, given: Sequence[object]) -> tuple[Any, ...]:
+        kernel = self._kernel
+        if kernel is not None and any(map(kernel.takes, given)):
+            return kernel(*given)
+        taken = as_arrays(self.program, self.sizes, self.dtype, given)
+        return self._evaluate(taken) if kernel is None else kernel(*taken)
 
     @property
     def is_fallback(self) -> bool:
-        """Whether calls evaluate the program in NumPy because no kernel passed."""
+        """Whether calls evaluate the program in NumPy: no kernel passed, or it cannot run here."""
         return self._kernel is None
 
     @property
@@ -123,7 +132,13 @@ class Optimized:
     def report(self) -> str:
         """Program, search funnel, chosen graph, parameters, time, trials by outcome, error."""
         graph = None if self.winner is None else format_sgraph(self.winner.mu.graph)
-        return render(format_program(self.program), self.sizes, graph, self._path, self.facts)
+        kernel = "none" if self._path is None else str(self._path)
+        if self.winner is not None and self.is_fallback:
+            kernel += (
+                f"\ncompiled for {self.target}, which cannot run here: calls evaluate the program "
+                "in NumPy, in float64"
+            )
+        return render(format_program(self.program), self.sizes, graph, kernel, self.facts)
 
     def save(self, folder: str | Path) -> None:
         """Write `optimized.json` and `kernel.py` into a folder."""
@@ -167,68 +182,11 @@ class Optimized:
             raise UsageError(f"{where} holds no saved kernel: {error}") from error
         return from_json(text, source, str(where), target)
 
-    def _in_order(self, taken: int, named: dict[str, object]) -> list[object]:
-        """The arguments given by name, those after the first `taken`."""
-        names = [a.name for a in self.program.arguments]
-        for name in named:
-            if name not in names[taken:]:
-                problem = "is given twice" if name in names else "is unknown"
-                raise UsageError(
-                    f"argument {name!r} {problem}: {self.program.name} takes {', '.join(names)}"
-                )
-        return [named[name] for name in names[taken:] if name in named]
-
-    def _take(self, given: Sequence[object]) -> list[Array]:
-        arguments = self.program.arguments
-        if len(given) != len(arguments):
-            names = ", ".join(a.name for a in arguments)
-            raise UsageError(
-                f"{self.program.name} takes {len(arguments)} arrays ({names}), not {len(given)}"
-            )
-        return [self._take_one(a, value) for a, value in zip(arguments, given, strict=True)]
-
-    def _take_one(self, argument: Argument, value: object) -> Array:
-        what = f"argument {argument.name!r} of {self.program.name}"
-        array = _as_array(value, what, np.dtype(self.dtype))
-        if array.dtype != np.dtype(self.dtype):
-            other = (
-                f" or optimize with dtype={array.dtype.name!r}" if array.dtype.kind == "f" else ""
-            )
-            raise UsageError(
-                f"{what} has dtype {array.dtype}, the kernel is made for {self.dtype}: cast it "
-                f"(array.astype({self.dtype!r})){other}"
-            )
-        shape = tuple(1 if d is None else self.sizes[d] for d in argument.axes)
-        if array.shape != shape:
-            axes = ", ".join("1" if d is None else d for d in argument.axes)
-            raise SizeError(
-                f"{what} has shape {array.shape}, the kernel is made for {shape} ({axes}): "
-                "optimize the program for these sizes as well"
-            )
-        array = np.asarray(array, order="C")
-        return array if array.flags.aligned else array.copy()
-
     def _evaluate(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         names = (a.name for a in self.program.arguments)
         outputs = evaluate(self.program, dict(zip(names, arrays, strict=True)))
         with np.errstate(over="ignore"):
-            return tuple(output.astype(self.dtype) for output in outputs)
-
-
-def _as_array(value: object, what: str, dtype: np.dtype[Any]) -> Array:
-    if isinstance(value, np.ma.MaskedArray):
-        raise UsageError(f"{what} is a masked array: fill it first (array.filled(...))")
-    if isinstance(value, bool | int | float):
-        return np.asarray(value, dtype)
-    given: Any = value
-    try:
-        if hasattr(given, "__array__"):
-            return np.asarray(given)
-        if hasattr(given, "__dlpack__"):
-            return np.from_dlpack(given)
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise UsageError(f"{what} cannot be read as a NumPy array: {error}") from error
-    raise UsageError(f"{what} must be an array, not {type(value).__name__}")
+            return tuple(output.astype(dtype_of(self.dtype)) for output in outputs)
 
 
 def source_path(program: Program, source: str) -> Path:
@@ -239,7 +197,8 @@ def source_path(program: Program, source: str) -> Path:
 def compiled(made: Optimized, where: str | None = None) -> Optimized:
     """With its winner compiled in this process; without one where that fails (the fallback).
 
-    A kernel from a file, `where`, is checked as well.
+    A kernel from a file, `where`, is checked as well. Where the target cannot run its kernels, the
+    winner stays and is not loaded: calls evaluate the program.
 
     Raises:
         KernelError: it does not compute its program.
@@ -248,7 +207,10 @@ def compiled(made: Optimized, where: str | None = None) -> Optimized:
     if winner is None:
         return made
     try:
-        kernel, path = _loaded(made, winner)
+        target: Target = make(Group.TARGET, made.target)
+        if not target.measures:
+            return replace(made, _path=_written(made.program, winner.source))
+        kernel, path = _loaded(made, winner, target)
     except Exception as error:  # whatever a compiler may raise: the fallback is right
         warnings.warn(
             f"the kernel of {made.program.name} does not load here ({error}); NumPy evaluates the "
@@ -262,19 +224,24 @@ def compiled(made: Optimized, where: str | None = None) -> Optimized:
     return replace(made, _kernel=kernel, _path=path)
 
 
-def _loaded(made: Optimized, winner: Winner) -> tuple[Kernel, Path]:
+def _loaded(made: Optimized, winner: Winner, target: Target) -> tuple[Kernel, Path]:
     """The kernel from its file in the cache; where that cannot be used, from one of our own."""
-    target: Target = make(Group.TARGET, made.target)
     meta = target.emit(winner.mu, made.dtype).meta
     path = source_path(made.program, winner.source)
     try:
-        if not _holds(path, winner.source):
-            write_atomically(path, winner.source)
-        return target.load(path, meta), path
+        return target.load(_written(made.program, winner.source), meta), path
     except Exception:  # a spoilt file or what a compiler left beside it: once more elsewhere
         path = Path(_own_folder().name) / path.name
         write_atomically(path, winner.source)
         return target.load(path, meta), path
+
+
+def _written(program: Program, source: str) -> Path:
+    """The kernel's file in the cache."""
+    path = source_path(program, source)
+    if not _holds(path, source):
+        write_atomically(path, source)
+    return path
 
 
 @functools.cache

@@ -5,7 +5,7 @@ They stand here, below every stage, so that plug-ins import `prism` and no stage
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -32,7 +32,11 @@ class Encoding(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The machine a kernel runs on. Sizes in bytes; `stream_gbps` is measured read bandwidth."""
+    """The machine a kernel runs on. Sizes in bytes; `stream_gbps` is read bandwidth.
+
+    On a GPU `threads` are those resident at once, `vector_bits` one warp's 32-bit lanes, and
+    `l1_bytes` the shared memory of a multiprocessor.
+    """
 
     name: str
     threads: int
@@ -41,6 +45,17 @@ class Device:
     l2_bytes: int
     l3_bytes: int
     stream_gbps: float
+    kind: str = "cpu"
+    """`cpu`, `gpu` or `simulator`."""
+    arch: str = ""
+    """The instruction set, where one kind has several (`sm_90`)."""
+    multiprocessors: int = 0
+    """Of a GPU."""
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it takes to keep the whole machine busy."""
+        return self.multiprocessors or self.threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +70,59 @@ class KernelSource:
     meta: dict[str, Any] = field(hash=False)
 
 
+class Bound(Protocol):
+    """A kernel with its arrays where it wants them, to be run and timed again and again."""
+
+    def run_timed(self) -> float:
+        """Run once; seconds by the target's own clock, moving arrays not counted."""
+
+    def finish(self) -> None:
+        """Bring the outputs back into the arrays that were given."""
+
+
 class Kernel(Protocol):
     """A compiled kernel, ready to run in this process."""
 
-    def __call__(self, *arrays: NDArray[np.generic]) -> tuple[NDArray[np.generic], ...]:
-        """Run on the program's arguments (C-contiguous, the kernel's dtype); fresh outputs."""
+    @property
+    def facts(self) -> Mapping[str, int | float | str]:
+        """What is known once it is loaded: `registers`, `shared_bytes`, `spills` on a GPU."""
+
+    @property
+    def predicted_s(self) -> float | None:
+        """Predicted seconds of one run, where loading tells more than `Target.estimate` knew."""
+
+    def takes(self, value: object) -> bool:
+        """Whether this is an array where the kernel runs (GPU memory); never NumPy's."""
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401 - see `takes`
+        """Run on the program's arguments; fresh outputs.
+
+        Arguments are NumPy arrays (C-contiguous, the kernel's dtype) and so are the outputs; or
+        they are what the kernel `takes`, any strides, and the outputs are of the same library.
+        """
 
     def run_into(
         self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
     ) -> None:
         """Run with the caller's output arrays (C-contiguous), writing every element."""
 
+    def bind(
+        self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
+    ) -> Bound:
+        """Put the arrays where the kernel wants them, once; as for `run_into`."""
+
 
 class Target(Protocol):
     """A place kernels run: emits and loads them, and predicts what they cost."""
 
     name: str
+    measures: bool
+    """Whether kernels can run here. Where not, they are compiled and times are predicted."""
+    dtypes: Sequence[str]
+    """What arguments and results may be stored in (`prism.dtypes`)."""
 
     def device(self) -> Device:
-        """The machine at hand."""
+        """The machine at hand, or the one that kernels are made for."""
 
     def schedules(self, graph: SGraph, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
         """The emitter's own options for this graph: name -> choices, the default first."""
@@ -92,7 +141,10 @@ class Target(Protocol):
         """
 
     def load(self, path: Path, meta: dict[str, Any]) -> Kernel:
-        """Compile the emitted file at `path` in this process."""
+        """Compile the emitted file at `path` in this process.
+
+        Where the target does not measure, the kernel has facts but cannot be run.
+        """
 
     def flush(self) -> None:
         """Evict caches, so that the next timed run reads its arguments from memory."""

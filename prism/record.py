@@ -17,8 +17,8 @@ import math
 import os
 import platform
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
@@ -28,7 +28,7 @@ from typing import Any, cast
 from prism.errors import ParseError, UsageError
 from prism.files import check_writable, read_regular, require_regular
 
-SCHEMA = "prism.trial/1"
+SCHEMA = "prism.trial/2"
 MAX_BYTES = 2**30
 """A larger file is no record of ours."""
 
@@ -44,7 +44,7 @@ class Outcome(Enum):
     """How a trial ended."""
 
     OK = "ok"
-    """Compiled, right, and timed."""
+    """Compiled, right, and timed; only compiled where the target cannot run its kernels."""
     REFUSED = "refused"
     """The target cannot run this muGraph (resources, an unsupported operator)."""
     COMPILE = "compile"
@@ -80,7 +80,10 @@ class TrialKey:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One config measured once. Times in seconds; None where the trial did not get that far."""
+    """One config measured once. Times in seconds; None where the trial did not get that far.
+
+    Where the target cannot run its kernels an `ok` trial has a prediction and no measured times.
+    """
 
     key: TrialKey
     program_name: str
@@ -96,6 +99,9 @@ class Trial:
     detail: str = ""
     at: str = ""
     """When it ended, ISO 8601, UTC."""
+    predicted_s: float | None = None
+    facts: Mapping[str, int | float | str] = field(default_factory=dict, hash=False)
+    """What the kernel said about itself: registers, shared memory, spills on a GPU."""
 
 
 def digest(text: str) -> str:
@@ -144,6 +150,8 @@ def to_line(trial: Trial) -> str:
         "source_sha256": trial.source,
         "detail": trial.detail,
         "at": trial.at,
+        "predicted_s": trial.predicted_s,
+        "facts": dict(trial.facts),
     }
     return json.dumps(data, allow_nan=False)
 
@@ -182,7 +190,10 @@ def _trial(data: dict[str, Any]) -> Trial:
     )
     outcome = Outcome(data["outcome"])
     median_s, min_s = _number(data["median_s"]), _number(data["min_s"])
-    if outcome is Outcome.OK and (median_s is None or min_s is None):
+    predicted_s = _number(data["predicted_s"])
+    is_timed = median_s is not None and min_s is not None
+    is_predicted = median_s is None and min_s is None and predicted_s is not None
+    if outcome is Outcome.OK and not is_timed and not is_predicted:
         raise ValueError("an ok trial without its times")
     return Trial(
         key=key,
@@ -197,6 +208,8 @@ def _trial(data: dict[str, Any]) -> Trial:
         source=None if data["source_sha256"] is None else _text(data["source_sha256"]),
         detail=_text(data["detail"]),
         at=_text(data["at"]),
+        predicted_s=predicted_s,
+        facts={_text(name): _scalar(value) for name, value in data["facts"].items()},
     )
 
 
@@ -221,6 +234,17 @@ def _number(value: object) -> float | None:
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"{value!r} is not finite")
+    return number
+
+
+def _scalar(value: object) -> int | float | str:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    number = _number(value)
+    if number is None:
+        raise TypeError("a fact is a number or a text")
     return number
 
 

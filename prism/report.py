@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from prism.errors import ParseError
@@ -29,6 +28,11 @@ def _count(value: object) -> bool:
     return isinstance(value, int) and _is(int)(value) and 0 <= value < 2**63
 
 
+def _fact(value: object) -> bool:
+    """Something a kernel says about itself."""
+    return _number(value) or _is(str)(value)
+
+
 def _or_null(vet: Vet) -> Vet:
     return lambda value: value is None or vet(value)
 
@@ -41,18 +45,36 @@ def _named(vet: Vet) -> Vet:
     return lambda value: isinstance(value, dict) and all(map(vet, value.values()))
 
 
-def _object(fields: Mapping[str, Vet], *, required: bool = False, others: bool = False) -> Vet:
-    """An object of these fields; all of them if `required`, others as well if `others`."""
+def _anything(value: object) -> bool:
+    del value
+    return True
+
+
+def _object(fields: Mapping[str, Vet], *, required: bool = False, others: Vet | None = None) -> Vet:
+    """An object of these fields; all of them if `required`, others as well if `others` agrees."""
 
     def vet(value: object) -> bool:
         return (
             isinstance(value, dict)
-            and (others or value.keys() <= fields.keys())
+            and (others is not None or value.keys() <= fields.keys())
             and not (required and fields.keys() - value.keys())
-            and all(fields[name](item) for name, item in value.items() if name in fields)
+            and all(fields.get(name, others or _anything)(item) for name, item in value.items())
         )
 
     return vet
+
+
+def _both(one: Vet, other: Vet) -> Vet:
+    return lambda value: one(value) and other(value)
+
+
+def _is_timed(best: object) -> bool:
+    """Measured, or predicted and said to be."""
+    assert isinstance(best, dict)
+    measured = (best["median_s"] is not None, best["min_s"] is not None)
+    if best["predicted"]:
+        return measured == (False, False) and best["predicted_s"] is not None
+    return measured == (True, True)
 
 
 _TOTALS = ("dags", "candidates", "verified", "proved", "not_proved", "gave_up")
@@ -66,25 +88,31 @@ _FACTS: Mapping[str, Mapping[str, Vet]] = {
         "counters": _object(
             {
                 "pruners": _named(
-                    _object({"seen": _count, "dropped": _count}, required=True, others=True)
+                    _object({"seen": _count, "dropped": _count}, required=True, others=_anything)
                 ),
                 **dict.fromkeys(_TOTALS, _count),
             },
-            others=True,
+            others=_anything,
         ),
     },
     "tune": {
         "best": _or_null(
-            _object(
-                {
-                    "graph": _is(str),
-                    "par_sizes": _each(_named(_count)),
-                    "schedule": _named(_count),
-                    "median_s": _number,
-                    "min_s": _number,
-                    "max_error": _number,
-                },
-                required=True,
+            _both(
+                _object(
+                    {
+                        "graph": _is(str),
+                        "par_sizes": _each(_named(_count)),
+                        "schedule": _named(_count),
+                        "predicted": _is(bool),
+                        "predicted_s": _or_null(_number),
+                        "median_s": _or_null(_number),
+                        "min_s": _or_null(_number),
+                        "max_error": _or_null(_number),
+                    },
+                    required=True,
+                    others=_fact,
+                ),
+                _is_timed,
             )
         ),
         "trials": _named(_count),
@@ -134,9 +162,12 @@ def tune_facts(result: TuneResult) -> dict[str, Any]:
         "best": None
         if best is None
         else {
+            **best.facts,
             "graph": best.config.graph_id,
             "par_sizes": [dict(counts) for counts in best.config.par_sizes],
             "schedule": dict(best.config.schedule),
+            "predicted": best.median_s is None,
+            "predicted_s": best.predicted_s,
             "median_s": best.median_s,
             "min_s": best.min_s,
             "max_error": best.max_error,
@@ -154,17 +185,17 @@ def render(
     program: str,
     sizes: Mapping[str, int],
     graph: str | None,
-    path: Path | None,
+    kernel: str,
     facts: Mapping[str, Any],
 ) -> str:
-    """The report of a kernel, in sections."""
+    """The report of a kernel, in sections; `kernel` says where it lies."""
     sections = [
         ("Program", program),
         ("Sizes", ", ".join(f"{name} = {size}" for name, size in sizes.items())),
         ("Search", "\n".join(_search_lines(facts.get("search", {})))),
         ("Tuning", "\n".join(_tune_lines(facts.get("tune", {})))),
         ("Graph", graph or "none: NumPy evaluates the program itself, in float64"),
-        ("Kernel", "none" if path is None else str(path)),
+        ("Kernel", kernel),
     ]
     return "\n\n".join(f"{title}\n{_indented(text)}" for title, text in sections) + "\n"
 
@@ -192,16 +223,44 @@ def _tune_lines(facts: Mapping[str, Any]) -> list[str]:
     else:
         counts = [f"{name}={n}" for kernel in best["par_sizes"] for name, n in kernel.items()]
         counts += [f"{name}={n}" for name, n in best["schedule"].items()]
-        lines += [
-            f"graph {best['graph']}, {' '.join(counts) or 'no parameters'}",
-            f"median {best['median_s'] * 1e3:.3f} ms, best {best['min_s'] * 1e3:.3f} ms",
-            f"largest norm error against float64 {best['max_error']:.2g}",
-        ]
+        lines.append(f"graph {best['graph']}, {' '.join(counts) or 'no parameters'}")
+        lines += _time_lines(best)
+        if resources := resources_text(best):
+            lines.append(resources)
     lines.append(f"trials: {trials or 'none'}; {facts.get('resumed', 0)} resumed")
     size, stopped = facts.get("space_size", 0), facts.get("stopped", "nothing")
     elapsed_s = facts.get("elapsed_s", 0.0)
     lines.append(f"space of {size} configs; stopped by {stopped} after {elapsed_s:.1f} s")
     return [*lines, *(f"note: {note}" for note in facts.get("notes", ()))]
+
+
+def _time_lines(best: Mapping[str, Any]) -> list[str]:
+    """How fast and how right; a prediction is never called a measurement."""
+    if best["predicted"]:
+        return [f"predicted {best['predicted_s'] * 1e3:.3f} ms; compiled, neither checked nor run"]
+    clock = f" ({best['clock']})" if "clock" in best else ""
+    return [
+        f"median {best['median_s'] * 1e3:.3f} ms, best {best['min_s'] * 1e3:.3f} ms{clock}",
+        f"largest norm error against float64 {best['max_error'] or 0.0:.2g}",
+    ]
+
+
+def resources_text(best: Mapping[str, Any]) -> str:
+    """What a kernel takes of the machine, in one line; empty where it does not say."""
+    words = {
+        "registers": "{} registers a thread",
+        "shared_bytes": "{} bytes of shared memory a block",
+        "spills": "{} bytes a thread spilt",
+    }
+    known = [text.format(best[name]) for name, text in words.items() if name in best]
+    times = {
+        "launch_overhead_s": "an empty kernel takes",
+        "host_launch_s": "a launch costs the host",
+    }
+    for name, text in times.items():
+        if isinstance(seconds := best.get(name), int | float):
+            known.append(f"{text} {seconds * 1e6:.1f} us")
+    return ", ".join(known)
 
 
 def _indented(text: str) -> str:

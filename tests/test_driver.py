@@ -25,6 +25,7 @@ from prism.verdict import Verdict
 FAKE = f"{Path(__file__).parent / 'tune' / 'fake_target.py'}:FakeTarget"
 BROKEN = FAKE.replace("FakeTarget", "BrokenTarget")
 UNSTARTABLE = FAKE.replace("FakeTarget", "UnstartableTarget")
+UNKNOWN = FAKE.replace("FakeTarget", "NoSuchTarget")
 SIZES = {"n": 4, "d": 12, "h": 10}
 
 
@@ -146,6 +147,15 @@ def test_tune_refuses_what_it_cannot_use(case):
         tune(options.pop("artifact"), options.pop("sizes"), **options)
 
 
+def test_a_dtype_that_the_target_does_not_take_names_the_targets_that_do(monkeypatch):
+    monkeypatch.setattr(driver, "installed", lambda group: {"cpu": None, FAKE: None, UNKNOWN: None})
+    words = "target cpu does not take bfloat16, only float32, float64; targets that do: .*Fake"
+    with pytest.raises(UsageError, match=words):
+        tune(SMALL, SIZES, dtype="bfloat16")
+    with pytest.raises(UsageError, match=words):
+        optimize(MATMUL, sizes=SIZES, dtype="bfloat16")
+
+
 # --- optimize
 
 
@@ -184,6 +194,22 @@ def test_when_nothing_is_proved_the_program_itself_is_the_answer(searched):
     made = optimize(MATMUL, sizes=SIZES, target=FAKE)
     assert made.is_fallback
     call(made)
+
+
+def test_a_target_that_cannot_run_here_gives_its_kernel_and_says_predicted(searched, cache):
+    offline = FAKE.replace("FakeTarget", "OfflineTarget")
+    made = optimize(MATMUL, sizes=SIZES, target=offline)
+    assert made.is_fallback
+    call(made)
+    best = made.facts["tune"]["best"]
+    assert (best["predicted"], best["median_s"], best["spills"]) == (True, None, 0)
+    report = made.report()
+    assert "predicted 2.200 ms; compiled, neither checked nor run" in report
+    assert "40 registers a thread, 1024 bytes of shared memory a block, 0 bytes" in report
+    assert "note: compiled for fake_90, not run" in report
+    assert "median" not in report
+    assert optimize(MATMUL, sizes=SIZES, target=offline) == made
+    assert len(searched) == 2
 
 
 # --- the caches

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from tune.fake_target import FAULTS
 from tune.graphs import MATMUL, SQUARED, matmul_graph
 
+from prism.dtypes import dtype_of
 from prism.errors import KernelError, ParseError, SizeError, UsageError
 from prism.ir import MuGraph, format_program
 from prism.optimized import Optimized, Winner, compiled
@@ -324,3 +326,68 @@ def test_a_spoilt_kernel_file_in_the_cache_does_no_harm(spoil, made, arrays):
     again = make()
     assert not again.is_fallback
     assert_right(again(*arrays), arrays)
+
+
+OFFLINE = FAKE.replace("FakeTarget", "OfflineTarget")
+
+
+def test_a_kernel_for_another_machine_is_kept_and_numpy_answers(arrays, tmp_path):
+    schedule = (("fault", 0), ("delay_ms", 2))
+    mu = MuGraph(matmul_graph(), tuple(sorted(SIZES.items())), ((("x", 2), ("i", 3)),), schedule)
+    source = load(Group.TARGET, OFFLINE)().emit(mu, "float32").text
+    made = compiled(Optimized(MATMUL, SIZES, "float32", OFFLINE, Winner("g0", mu, source), {}))
+    assert made.is_fallback
+    assert_right(made(*arrays), arrays)
+    assert made.path.read_text() == made.source == source
+    assert "which cannot run here: calls evaluate the program in NumPy" in made.report()
+    made.save(tmp_path / "saved")
+    again = Optimized.load(tmp_path / "saved", target=OFFLINE)
+    assert again == made
+    assert again.is_fallback
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("is_fallback", [False, True])
+def test_half_types_go_in_and_come_out(dtype, is_fallback, arrays, tmp_path):
+    made = make(dtype=dtype)
+    made.save(tmp_path)
+    made = Optimized.load(tmp_path, target=FAKE)
+    if is_fallback:
+        made = Optimized(MATMUL, SIZES, dtype, FAKE, None, {})
+    x, w = (a.astype(dtype_of(dtype)) for a in arrays)
+    result = made(x[:, ::1], w)
+    assert result.dtype == dtype_of(dtype)
+    expected = x.astype(float) @ w.astype(float)
+    np.testing.assert_allclose(result.astype(float), expected, rtol=0.01, atol=0.01)
+    with pytest.raises(UsageError, match=rf"dtype float32, the kernel is made for {dtype}"):
+        made(arrays[0], w)
+
+
+def test_a_bfloat16_array_is_told_the_dtype_to_optimize_with(made, arrays):
+    given = arrays[0].astype(dtype_of("bfloat16"))
+    with pytest.raises(UsageError, match="or optimize with dtype='bfloat16'"):
+        made(given, arrays[1])
+
+
+class OnGpu:
+    """An array where the kernel runs."""
+
+    def __init__(self, array):
+        self.array = array
+
+
+def test_arrays_that_the_kernel_takes_are_handed_to_it_as_they_are(made, arrays):
+    class GpuKernel:
+        def takes(self, value):
+            return isinstance(value, OnGpu)
+
+        def __call__(self, x, w):
+            return (OnGpu(x.array @ w.array),)
+
+    on_gpu = replace(made, _kernel=GpuKernel())
+    x, w = map(OnGpu, arrays)
+    result = on_gpu(w=w, x=x)
+    assert isinstance(result, OnGpu)
+    assert_right(result.array, arrays)
+    with pytest.raises(UsageError, match="must be an array, not OnGpu"):
+        made(x, w)

@@ -80,7 +80,7 @@ def test_a_trial_reads_back_as_written_on_one_line(trial):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "prism.trial/2"}, "not a prism.trial/1"),
+        ({"schema": "prism.trial/1"}, "not a prism.trial/2"),
         ({"outcome": "great"}, "great"),
         ({"median_s": None}, "without its times"),
         ({"median_s": -1}, "zero or more"),
@@ -148,7 +148,7 @@ def test_foreign_lines_give_one_warning_that_counts_them(tmp_path):
         warnings.simplefilter("always")
         assert RecordFile(path).read() == (OK,)
     assert [str(w.message).partition(": ")[2] for w in caught] == [
-        "skipped line 1 (not a prism.trial/1 record) and 2 more"
+        "skipped line 1 (not a prism.trial/2 record) and 2 more"
     ]
 
 

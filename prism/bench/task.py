@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prism.dtypes import dtype_of
 from prism.ir import DataDim, Program, bind_sizes
 
 
@@ -56,7 +57,7 @@ def make_inputs(program: Program, task: Task) -> tuple[NDArray[np.generic], ...]
     rng = np.random.default_rng(task.seed)
     return tuple(
         np.asarray(rng.standard_normal(array_shape(a.axes, sizes), dtype=np.float32)).astype(
-            task.dtype
+            dtype_of(task.dtype)
         )
         for a in program.arguments
     )
@@ -66,4 +67,4 @@ def border_bytes(program: Program, sizes: dict[str, int], dtype: str) -> int:
     """Bytes of all arguments and outputs, each counted once: what any implementation must move."""
     bound = bind_sizes(program, sizes)
     borders = [a.axes for a in program.arguments] + [o.axes for o in program.outputs]
-    return sum(math.prod(array_shape(axes, bound)) for axes in borders) * np.dtype(dtype).itemsize
+    return sum(math.prod(array_shape(axes, bound)) for axes in borders) * dtype_of(dtype).itemsize

@@ -99,7 +99,7 @@ def optimized_view(made: Optimized) -> tuple[RenderableType, ...]:
 
 
 def optimized_status(made: Optimized) -> Status:
-    """Negative when no kernel beat the program itself to being right."""
+    """Negative when there is no kernel; one that cannot run here is one."""
     tuned = made.facts.get("tune")
     status = Status.NO if tuned is None else tuning_status(tuned)
-    return Status.NO if made.is_fallback and status is Status.YES else status
+    return Status.NO if made.winner is None and status is Status.YES else status

@@ -205,9 +205,13 @@ def search_options(function: Decorated) -> Decorated:
 
 def tune_options(function: Decorated) -> Decorated:
     """`--target` and `--dtype`."""
-    function = click.option("--dtype", default="float32", show_default=True, metavar="NAME")(
-        function
-    )
+    function = click.option(
+        "--dtype",
+        default="float32",
+        show_default=True,
+        metavar="NAME",
+        help="Of arguments and results: float32, float16, bfloat16 or float64.",
+    )(function)
     return click.option(
         "--target", default="cpu", show_default=True, metavar="NAME", help="Where the kernel runs."
     )(function)

@@ -15,7 +15,7 @@ from prism.cli.params import budget_option, sizes_option, tune_options
 from prism.cli.render import seconds, table
 from prism.cli.run import Run, answering
 from prism.driver import tune
-from prism.report import tune_facts
+from prism.report import resources_text, tune_facts
 from prism.tune import TuneResult
 
 
@@ -94,15 +94,24 @@ def tuning_view(facts: dict[str, Any]) -> tuple[RenderableType, ...]:
     best = facts["best"]
     if best is None:
         return (*lines, "no kernel passed")
-    rows = [
-        ("graph", best["graph"]),
-        ("parameters", parameters(best)),
-        ("median", seconds(best["median_s"])),
-        ("minimum", seconds(best["min_s"])),
-        ("max error", f"{best['max_error']:.2g} (norm, against float64)"),
-        ("kernel", str(best["kernel"])),
-    ]
+    rows = [("graph", best["graph"]), ("parameters", parameters(best)), *_times(best)]
+    if resources := resources_text(best):
+        rows.append(("resources", resources))
+    rows.append(("kernel", str(best["kernel"])))
     return (*lines, table(("best", ""), rows))
+
+
+def _times(best: dict[str, Any]) -> list[tuple[str, str]]:
+    if best["predicted"]:
+        return [
+            ("predicted", f"{seconds(best['predicted_s'])} (compiled, neither checked nor run)")
+        ]
+    clock = f" ({best['clock']})" if "clock" in best else ""
+    return [
+        ("median", seconds(best["median_s"]) + clock),
+        ("minimum", seconds(best["min_s"])),
+        ("max error", f"{best['max_error'] or 0.0:.2g} (norm, against float64)"),
+    ]
 
 
 def parameters(best: dict[str, Any]) -> str:

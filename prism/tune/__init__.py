@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from prism.tune.check import TOLERANCES, dtype_of
 from prism.tune.instantiate import instantiate
 from prism.tune.space import Config, GraphSpace, Space, build_space
 from prism.tune.strategies import Strategy
@@ -10,7 +9,6 @@ from prism.tune.task import Best, Budget, Progress, Task, TuneResult, device_tex
 from prism.tune.tuner import Tuner
 
 __all__ = [
-    "TOLERANCES",
     "Best",
     "Budget",
     "Config",
@@ -23,6 +21,5 @@ __all__ = [
     "Tuner",
     "build_space",
     "device_text",
-    "dtype_of",
     "instantiate",
 ]

@@ -8,8 +8,10 @@ Cases are transformations of one base draw (`CASES`): as drawn, large, negative,
 only where it says something about the kernel: the reference is finite in the kernel's dtype, and
 the program is not ill-conditioned there, that is, rounding the inputs alone (a change of half a
 unit in the last place) moves the reference by little. What such rounding does move is allowed on
-top of the dtype's tolerance. Where a normal draw leaves the domain of the program (the logarithm of
-a negative number), inputs are drawn positive instead, and a note says so.
+top of the dtype's tolerance. Kernels store float16 and bfloat16 but compute in float32: there the
+unit is float32's, and storing the result is allowed for apart. Where a normal draw leaves the
+domain of the program (the logarithm of a negative number), inputs are drawn positive instead, and a
+note says so.
 
 Where a program takes exponentials, inputs are also shifted up and down and spread wide, as far as
 the case still counts (`FAR`): exp(x) for exp(x - max x) shows there. Such a case counts only where
@@ -31,7 +33,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from prism.errors import UsageError
+from prism.dtypes import HALF, TOLERANCES, computed_in, dtype_of, limits_of
 from prism.ir import (
     Apply,
     DataDim,
@@ -50,22 +52,23 @@ if TYPE_CHECKING:
 Array = NDArray[np.generic]
 Array64 = NDArray[np.float64]
 
-TOLERANCES: Mapping[str, float] = MappingProxyType(
-    {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
-)
-"""Largest norm error relative to float64, by dtype."""
-
 ELEMENT_FACTOR = 100.0
 """An element may be off by this many tolerances, relative to itself or ..."""
 
 TINY = 0.1
 """... to this share of the root mean square, whichever is larger."""
 
+HALF_ELEMENT_FACTOR = 10.0
+"""The same for float16 and bfloat16: with 100 tolerances a missing element would pass."""
+
 INACCURATE_FACTOR = 100.0
 """Up to this many tolerances a kernel is inaccurate, beyond it is wrong."""
 
 ROUNDING_FACTOR = 10.0
 """How often the effect of rounding the inputs may recur in a kernel's own rounding."""
+
+STORING_FACTOR = 2.0
+"""How often the effect of storing the results in their dtype is allowed for."""
 
 ILL_CONDITIONED = 100.0
 """A case whose allowance would exceed this many tolerances says nothing and is left out."""
@@ -125,10 +128,15 @@ class CheckData:
 
     def inputs(self) -> tuple[Array, ...]:
         """The base draw, read-only views of the files."""
-        return tuple(
-            np.load(self.folder / f"input{i}.npy", mmap_mode="r", allow_pickle=False)
-            for i in range(len(self.arguments))
-        )
+        files = [self.folder / f"input{i}.npy" for i in range(len(self.arguments))]
+        loaded = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files)
+        # a file knows dtypes of NumPy's own only: bfloat16 comes back as bytes
+        return tuple(array.view(dtype_of(self.dtype)) for array in loaded)
+
+    @property
+    def element_factor(self) -> float:
+        """How many tolerances an element may be off."""
+        return HALF_ELEMENT_FACTOR if self.dtype in HALF else ELEMENT_FACTOR
 
     def references(self, case: str) -> tuple[Array64, ...]:
         """The float64 outputs of a case."""
@@ -145,22 +153,6 @@ class CheckResult:
     outcome: Outcome
     max_error: float | None
     detail: str = ""
-
-
-def dtype_of(name: str) -> np.dtype[np.generic]:
-    """The NumPy dtype of a kernel dtype's name.
-
-    Raises:
-        UsageError: Prism, or this NumPy, does not know the dtype.
-    """
-    if name not in TOLERANCES:
-        raise UsageError(f"unknown dtype {name!r}; known: {', '.join(TOLERANCES)}")
-    try:
-        return np.dtype(name)
-    except TypeError:
-        raise UsageError(
-            f"NumPy has no {name} here; use one of float16, float32, float64"
-        ) from None
 
 
 def prepare(  # noqa: PLR0913 - what is checked, and how far
@@ -217,7 +209,7 @@ def check(kernel: Kernel, data: CheckData) -> CheckResult:
         references = data.references(case.name)
         outputs = nan_filled(references, data.dtype)
         kernel.run_into(arrays, outputs)
-        result = compare(outputs, references, case.allowed)
+        result = compare(outputs, references, case.allowed, data.element_factor)
         worst = max(worst, result.max_error or 0.0)
         if result.outcome is not Outcome.OK:
             return CheckResult(
@@ -235,18 +227,25 @@ def nan_filled(references: Sequence[Array64], dtype: str) -> tuple[Array, ...]:
     return tuple(np.full(reference.shape, np.nan, dtype_of(dtype)) for reference in references)
 
 
-def compare(outputs: Sequence[Array], references: Sequence[Array64], allowed: float) -> CheckResult:
+def compare(
+    outputs: Sequence[Array],
+    references: Sequence[Array64],
+    allowed: float,
+    element_factor: float = ELEMENT_FACTOR,
+) -> CheckResult:
     """Hold outputs against float64 references; `allowed` is the norm error."""
     worst = 0.0
     for index, (output, reference) in enumerate(zip(outputs, references, strict=True)):
-        result = _compare_one(output.astype(np.float64), reference, allowed)
+        result = _compare_one(output.astype(np.float64), reference, allowed, element_factor)
         worst = max(worst, result.max_error or 0.0)
         if result.outcome is not Outcome.OK:
             return CheckResult(result.outcome, result.max_error, f"out{index}: {result.detail}")
     return CheckResult(Outcome.OK, worst)
 
 
-def _compare_one(output: Array64, reference: Array64, allowed: float) -> CheckResult:
+def _compare_one(
+    output: Array64, reference: Array64, allowed: float, element_factor: float
+) -> CheckResult:
     finite = np.isfinite(reference)
     same = (output == reference) | (np.isnan(output) & np.isnan(reference))
     odd = np.where(finite, ~np.isfinite(output), ~same)
@@ -267,14 +266,14 @@ def _compare_one(output: Array64, reference: Array64, allowed: float) -> CheckRe
         return CheckResult(outcome, error, f"norm error {error:.2g}, allowed {allowed:.2g}")
     rms = norm / np.sqrt(max(1, expected.size))
     scale = np.maximum(np.abs(expected), TINY * rms)
-    bad = difference > ELEMENT_FACTOR * allowed * scale
+    bad = difference > element_factor * allowed * scale
     if norm > 0 and bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         return CheckResult(
             Outcome.WRONG,
             error,
             f"{np.count_nonzero(bad)} of {bad.size} elements are off by more than "
-            f"{ELEMENT_FACTOR * allowed:.2g}; first at {where}: {output[where]} for "
+            f"{element_factor * allowed:.2g}; first at {where}: {output[where]} for "
             f"{reference[where]}",
         )
     return CheckResult(Outcome.OK, error)
@@ -319,11 +318,14 @@ def _measure(
         rounded = tuple(r.astype(dtype_of(dtype)).astype(np.float64) for r in references)
     if not all(np.all(np.isfinite(r)) for r in rounded):
         return (tolerance, rounded) if lenient else None
-    shaken = evaluate(program, {name: _shake(a, rng) for name, a in arrays.items()})
+    eps = limits_of(computed_in(dtype)).eps
+    shaken = evaluate(program, {name: _shake(a, eps, rng) for name, a in arrays.items()})
     moved = max(_distance(s, r) for s, r in zip(shaken, references, strict=True))
-    if not moved * ROUNDING_FACTOR <= ILL_CONDITIONED * tolerance:
+    stored = max(_distance(s, r) for s, r in zip(rounded, references, strict=True))
+    allowed = max(ROUNDING_FACTOR * moved, STORING_FACTOR * stored)
+    if not allowed <= ILL_CONDITIONED * tolerance:
         return (ILL_CONDITIONED * tolerance, references) if lenient else None
-    return max(tolerance, ROUNDING_FACTOR * moved), references
+    return max(tolerance, allowed), references
 
 
 def _takes_exponentials(program: Program) -> bool:
@@ -331,7 +333,7 @@ def _takes_exponentials(program: Program) -> bool:
 
 
 def _stays_in_range(program: Program, arrays: dict[str, Array], dtype: str) -> bool:
-    """Whether no step of the program overflows the dtype, and no divisor or result vanishes."""
+    """Whether no step of the program overflows, and no divisor or result vanishes."""
     divisors = {
         n.operands[-1] for n in program.nodes if isinstance(n, Apply) and n.op in _NEED_NONZERO
     }
@@ -339,19 +341,20 @@ def _stays_in_range(program: Program, arrays: dict[str, Array], dtype: str) -> b
     dims = program.tensor_dims()
     steps = [i for i in live_nodes(program) if isinstance(program.nodes[i], Apply)]
     every = replace(program, outputs=tuple(Output(i, tuple(sorted(dims[i]))) for i in steps))
-    limits = np.finfo(str(dtype_of(dtype)))
+    inside, stored = limits_of(computed_in(dtype)), limits_of(dtype)
     for i, value in zip(steps, evaluate(every, arrays), strict=True):
         size = np.abs(value)
-        vanishes = i in divisors and np.any(size < limits.tiny)
-        says_nothing = i in results and not np.any(size > limits.tiny / limits.eps)
-        if vanishes or says_nothing or not np.all(size <= limits.max):
+        vanishes = i in divisors and np.any(size < inside.tiny)
+        says_nothing = i in results and not np.any(size > stored.tiny / stored.eps)
+        largest = stored.largest if i in results else inside.largest
+        if vanishes or says_nothing or not np.all(size <= largest):
             return False
     return True
 
 
-def _shake(array: Array, rng: np.random.Generator) -> Array64:
+def _shake(array: Array, eps: float, rng: np.random.Generator) -> Array64:
     """The array as if every element had been rounded once more, up or down at random."""
-    half_ulp = float(np.finfo(str(array.dtype)).eps) / 2
+    half_ulp = eps / 2
     # a repeated pattern of signs does: drawing 16 million of them would take longer than the rest
     signs = rng.choice((-half_ulp, half_ulp), 4093)
     factors = 1.0 + np.resize(signs, array.shape)

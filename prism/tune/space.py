@@ -117,7 +117,7 @@ def build_space(
 ) -> Space:
     """The space of graphs (id and sGraph) at sizes that name every data dim (`bind_sizes`)."""
     spaces: list[GraphSpace] = []
-    threads = target.device().threads
+    threads = target.device().blocks
     for graph_id, graph in graphs:
         per_kernel = [legal_choices(op, sizes, threads) for op in graph.kernels]
         counts = tuple(product(*per_kernel))

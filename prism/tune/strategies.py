@@ -23,7 +23,7 @@ from prism.tune.space import Config, GraphSpace, Space
 Estimate = Callable[[Config], float]
 """Predicted seconds of a config; infinite for one the target refuses."""
 
-POOL = 3000
+POOL = 2000
 """Configs estimated by the `model` strategy: a Python cost model takes 0.1-0.3 ms for each."""
 
 FIRST = 4

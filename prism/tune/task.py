@@ -58,9 +58,13 @@ class Best:
     mu: MuGraph
     source: str
     meta: dict[str, Any] = field(hash=False)
-    median_s: float
-    min_s: float
-    max_error: float
+    median_s: float | None
+    """Measured; None where the target cannot run its kernels."""
+    min_s: float | None
+    max_error: float | None
+    predicted_s: float | None = None
+    facts: dict[str, int | float | str] = field(default_factory=dict, hash=False)
+    """What the kernel says about itself: registers, shared memory, spills on a GPU."""
     path: Path | None = None
     """Where the driver put the source."""
 
@@ -83,6 +87,8 @@ class TuneResult:
 
 def device_text(device: Device) -> str:
     """What of a machine a kernel and its time depend on."""
+    if device.arch:
+        return f"{device.name}, {device.arch}"
     return f"{device.name}, {device.threads} threads, {device.vector_bits}-bit vectors"
 
 

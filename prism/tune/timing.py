@@ -1,5 +1,7 @@
 """How long loaded kernels take: medians of repeats, caches emptied before each.
 
+A kernel is timed with its arrays in place (`prism.protocols.Bound`), by its target's own clock.
+
 Kernels timed together take turns, repeat by repeat, so that a slow moment of the machine hits all
 of them; the winner is chosen by paired medians (`best_of`).
 """
@@ -7,14 +9,13 @@ of them; the winner is chosen by paired medians (`best_of`).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prism.protocols import Kernel
+    from prism.protocols import Bound
 
 WARM_UPS = 2
 MOST_SECONDS = 1.0
@@ -44,17 +45,16 @@ class Timing:
 
 
 def time_kernels(
-    kernels: Sequence[Kernel],
-    run: Callable[[Kernel], None],
+    kernels: Sequence[Bound],
     flush: Callable[[], None],
     repeats: int,
     best_s: float = math.inf,
 ) -> tuple[Timing, ...]:
-    """Time kernels in turns; `run` runs one, `flush` comes before every timed run.
+    """Time kernels in turns; `flush` comes before every timed run.
 
     `best_s`: what they have to beat; kernels that are `HOPELESS` run once more than to warm up.
     """
-    warm_s = min(_warm_up(kernel, run, HOPELESS * best_s) for kernel in kernels)
+    warm_s = min(_warm_up(kernel, HOPELESS * best_s) for kernel in kernels)
     if warm_s > HOPELESS * best_s:
         repeats = 1
     seconds: list[list[float]] = [[] for _ in kernels]
@@ -64,20 +64,16 @@ def time_kernels(
             break
         for kernel, times in zip(kernels, seconds, strict=True):
             flush()
-            start = time.perf_counter()
-            run(kernel)
-            times.append(time.perf_counter() - start)
+            times.append(kernel.run_timed())
             spent += times[-1]
     return tuple(Timing(tuple(times)) for times in seconds)
 
 
-def _warm_up(kernel: Kernel, run: Callable[[Kernel], None], limit_s: float) -> float:
-    """Run a kernel untimed, at most `WARM_UPS` times; seconds of its last run."""
+def _warm_up(kernel: Bound, limit_s: float) -> float:
+    """Run a kernel at most `WARM_UPS` times; seconds of its last run."""
     taken = math.inf
     for _ in range(WARM_UPS):
-        start = time.perf_counter()
-        run(kernel)
-        taken = time.perf_counter() - start
+        taken = kernel.run_timed()
         if taken > limit_s:
             break
     return taken

@@ -5,6 +5,9 @@ at once; then the survivors are timed one after the other while the rest of the 
 fastest few of the run (trials resumed from the record included) are built again in one worker and
 timed in turns; paired medians choose the winner.
 
+Where the target cannot run its kernels, candidates are compiled only and compared by prediction;
+nothing is checked or timed, and the result says so.
+
 Only `ok` trials compete. An interrupt (Ctrl-C) ends the run early and keeps what it has: every
 trial is on record as soon as it is over.
 """
@@ -17,14 +20,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 
 from prism.errors import KernelError
-from prism.ir import MuGraph
 from prism.protocols import KernelSource
-from prism.record import Outcome, RecordFile, Trial, TrialKey, digest, now
+from prism.record import Outcome, RecordFile, Trial, digest, now
 from prism.tune.check import CheckData, CheckResult, prepare
+from prism.tune.entries import Candidate, Entry, front
 from prism.tune.instantiate import instantiate, mu_identity
 from prism.tune.pool import Answer, Died, Pool, TimedOut
 from prism.tune.space import Config
@@ -38,31 +41,12 @@ GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    number: int
-    config: Config
-    mu: MuGraph
-    key: TrialKey
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
 class _Limits:
     """Seconds a request may take; `are_full` is false when the end of the budget shortens them."""
 
     compile_s: float
     run_s: float
     are_full: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A trial of this run with what it takes to build it again."""
-
-    candidate: _Candidate
-    trial: Trial
-    is_resumed: bool
-    """Whether it was taken from the record: its kernel was not checked in this run."""
 
 
 class Tuner:
@@ -74,15 +58,18 @@ class Tuner:
         strategy: Strategy,
         records: RecordFile | None = None,
         progress: Progress | None = None,
+        started: float | None = None,
     ) -> None:
+        """`started`: when the budget began to run (monotonic clock); now by default."""
         self._task = task
         self._strategy = strategy
         self._budget = task.budget
         self._records = records
         self._progress = progress or (lambda *_: None)
-        self._start = time.monotonic()
+        self._start = time.monotonic() if started is None else started
         self._numbers = count()
-        self._entries: list[_Entry] = []
+        self._entries: list[Entry] = []
+        self._measures = task.target.measures
         self._scratch = Path()
         self._resumed = 0
         self._seen: set[str] = set()
@@ -105,10 +92,10 @@ class Tuner:
         ):
             self._scratch = Path(scratch)
             try:
-                data = self._prepare(self._scratch)
-                notes = data.notes
+                data = self._prepare(self._scratch) if self._measures else None
+                notes = self._not_run() if data is None else data.notes
                 stopped = self._explore(pool, data)
-                best = self._finals(pool, data)
+                best = self._chosen(pool) if data is None else self._finals(pool, data)
             except KeyboardInterrupt:
                 stopped, best = "interrupted", self._leader()
         return self._result(best, stopped, notes)
@@ -124,6 +111,9 @@ class Tuner:
             notes,
         )
 
+    def _not_run(self) -> tuple[str, ...]:
+        return (f"compiled for {self._task.target.name}, not run: times are predicted",)
+
     def _prepare(self, folder: Path) -> CheckData:
         """The reference; a program that is slow in NumPy gets longer limits for its kernels."""
         task = self._task
@@ -134,7 +124,7 @@ class Tuner:
         self._budget = replace(self._budget, run_timeout_s=limit)
         return data
 
-    def _explore(self, pool: Pool, data: CheckData) -> str:
+    def _explore(self, pool: Pool, data: CheckData | None) -> str:
         while True:
             stopped = self._exhausted()
             if stopped is not None:
@@ -142,7 +132,10 @@ class Tuner:
             batch = self._next_batch(len(pool))
             if not batch:
                 return self._exhausted() or "strategy"
-            self._try(pool, data, batch)
+            if data is None:
+                self._compile(pool, batch)
+            else:
+                self._try(pool, data, batch)
 
     def _exhausted(self) -> str | None:
         if self._trials_left() <= 0:
@@ -160,12 +153,12 @@ class Tuner:
     def _total(self) -> float:
         return float(min(len(self._task.space), self._budget.trials or len(self._task.space)))
 
-    def _next_batch(self, most: int) -> list[_Candidate]:
+    def _next_batch(self, most: int) -> list[Candidate]:
         """Up to `most` candidates that have to be run.
 
         What is on record is told and passed by; what another config runs too is passed by.
         """
-        batch: list[_Candidate] = []
+        batch: list[Candidate] = []
         while len(batch) < min(most, self._trials_left()) and self._exhausted() is None:
             config = self._strategy.ask()
             if config is None:
@@ -187,26 +180,28 @@ class Tuner:
             batch.append(candidate)
         return batch
 
-    def _candidate(self, config: Config) -> _Candidate:
+    def _candidate(self, config: Config) -> Candidate:
         task = self._task
         mu = instantiate(self._graphs[config.graph_id], config)
         key = self._identity.key(config)
         name = digest(repr((key.graph, key.sizes, key.par_sizes, key.schedule, key.dtype)))[:16]
         path = self._scratch / f"{task.program.name}_{name}.py"
-        return _Candidate(next(self._numbers), config, mu, key, path)
+        return Candidate(next(self._numbers), config, mu, key, path)
 
-    def _on_record(self, candidate: _Candidate) -> Trial | None:
+    def _on_record(self, candidate: Candidate) -> Trial | None:
         """The recorded trial of a candidate, unless the emitter has changed since."""
         known = self._known.get(candidate.key)
         if known is None or known.source is None:
             return known
+        if known.outcome is Outcome.OK and (known.median_s is not None) != self._measures:
+            return None
         try:
             source = self._task.target.emit(candidate.mu, self._task.dtype)
         except KernelError:
             return None
         return known if digest(source.text) == known.source else None
 
-    def _try(self, pool: Pool, data: CheckData, batch: list[_Candidate]) -> None:
+    def _try(self, pool: Pool, data: CheckData, batch: list[Candidate]) -> None:
         """Build and check side by side, then time one by one."""
         limits = self._limits()
         chains = [
@@ -229,6 +224,17 @@ class Tuner:
                 case _:
                     raise AssertionError(given)
 
+    def _compile(self, pool: Pool, batch: list[Candidate]) -> None:
+        """Build side by side: that is all there is to know where nothing runs."""
+        limits = self._limits()
+        chains = [((self._build(candidate), limits.compile_s),) for candidate in batch]
+        answers = pool.ask_chains(chains)
+        for worker, (candidate, (answer,)) in enumerate(zip(batch, answers, strict=True)):
+            built = answer if isinstance(answer, Built) else None
+            self._conclude(candidate, limits, answer, built)
+            if built is not None:
+                pool.ask(worker, Drop((candidate.number,)), limits.run_s)
+
     def _limits(self) -> _Limits:
         """Time limits of a round: one hung candidate must not cost much more than the budget."""
         left = self._budget.seconds - (time.monotonic() - self._start)
@@ -238,12 +244,12 @@ class Tuner:
         full = (self._budget.compile_timeout_s, self._budget.run_timeout_s)
         return _Limits(compile_s, run_s, are_full=(compile_s, run_s) == full)
 
-    def _build(self, candidate: _Candidate) -> Build:
+    def _build(self, candidate: Candidate) -> Build:
         return Build(candidate.number, candidate.mu, self._task.dtype, candidate.path)
 
     def _conclude(
         self,
-        candidate: _Candidate,
+        candidate: Candidate,
         limits: _Limits,
         answer: Answer,
         built: Built | None = None,
@@ -255,7 +261,10 @@ class Tuner:
             Outcome.ERROR, at=now(),
         )  # fmt: skip
         if built is not None:
-            trial = replace(trial, source=built.source, compile_s=built.compile_s)
+            trial = replace(
+                trial, source=built.source, compile_s=built.compile_s,
+                predicted_s=_finite(built.predicted_s), facts=built.facts,
+            )  # fmt: skip
         if checked is not None:
             trial = replace(trial, max_error=_finite(checked.max_error))
         is_recorded = True
@@ -264,6 +273,10 @@ class Tuner:
                 trial = replace(
                     trial, outcome=Outcome.OK, median_s=timing.median_s, min_s=timing.min_s
                 )
+            case Built() if trial.predicted_s is None:
+                trial = replace(trial, detail="the target predicts no time for it")
+            case Built():
+                trial = replace(trial, outcome=Outcome.OK)
             case CheckResult(outcome=outcome, max_error=error, detail=detail):
                 trial = replace(trial, outcome=outcome, max_error=_finite(error), detail=detail)
             case Failed(outcome=outcome, detail=detail):
@@ -281,36 +294,29 @@ class Tuner:
 
     def _finish(
         self,
-        candidate: _Candidate,
+        candidate: Candidate,
         trial: Trial,
         *,
         is_recorded: bool = True,
         is_resumed: bool = False,
     ) -> None:
-        self._entries.append(_Entry(candidate, trial, is_resumed))
+        entry = Entry(candidate, trial, is_resumed)
+        self._entries.append(entry)
         if is_recorded and not is_resumed and self._records is not None:
             self._records.append(trial)
-        ok = trial.outcome is Outcome.OK
-        self._strategy.tell(candidate.config, trial.median_s if ok else None)
+        # one that spills is chosen when all do: the strategy shall look for another
+        counts = entry.is_ok and (self._measures or not entry.spills)
+        self._strategy.tell(candidate.config, entry.seconds if counts else None)
         best = min(self._times(), default=None)
-        what = "no kernel yet" if best is None else f"best {best * 1e3:.3f} ms"
+        kind = "best" if self._measures else "best predicted"
+        what = "no kernel yet" if best is None else f"{kind} {best * 1e3:.3f} ms"
         self._progress(len(self._entries), self._total(), what)
 
     def _times(self) -> Iterator[float]:
-        for entry in self._entries:
-            if entry.trial.outcome is Outcome.OK and entry.trial.median_s is not None:
-                yield entry.trial.median_s
+        return (entry.seconds for entry in self._entries if entry.is_ok)
 
-    def _front(self) -> list[_Entry]:
-        """The ok trials, fastest first: by median and by minimum in turns.
-
-        Another process disturbs the median of a good kernel, luck the minimum of a bad one.
-        """
-        ok = [e for e in self._entries if e.trial.outcome is Outcome.OK]
-        by_median = sorted(ok, key=lambda e: e.trial.median_s or math.inf)
-        by_min = sorted(ok, key=lambda e: e.trial.min_s or math.inf)
-        turns = chain.from_iterable(zip(by_median, by_min, strict=True))
-        return list({e.candidate.number: e for e in turns}.values())
+    def _front(self) -> list[Entry]:
+        return front(self._entries, is_measured=self._measures)
 
     def _leader(self) -> Best | None:
         """The best by single timings, without asking the workers again.
@@ -322,10 +328,31 @@ class Tuner:
                 source = self._task.target.emit(entry.candidate.mu, self._task.dtype)
             except KernelError:
                 continue
-            return _best(entry, source)
+            return entry.best(source)
         return None
 
-    def _is_right(self, pool: Pool, candidate: _Candidate, data: CheckData) -> bool:
+    def _chosen(self, pool: Pool) -> Best | None:
+        """The best by prediction; what a record says of a kernel is seen again first."""
+        ready: dict[int, KernelSource] = {}
+        entries: list[Entry] = []
+        for entry in self._front():
+            candidate = entry.candidate
+            built = pool.ask(0, self._build(candidate), self._budget.compile_timeout_s)
+            if not isinstance(built, Built):
+                continue
+            text = candidate.path.read_text(encoding="utf-8")
+            ready[candidate.number] = KernelSource(text, built.meta)
+            predicted_s = _finite(built.predicted_s)
+            trial = replace(entry.trial, predicted_s=predicted_s, facts=built.facts)
+            entries.append(replace(entry, trial=trial))
+            if len(ready) == self._budget.finalists:
+                break
+        if not entries:
+            return None
+        winner = front(entries, is_measured=False)[0]
+        return winner.best(ready[winner.candidate.number])
+
+    def _is_right(self, pool: Pool, candidate: Candidate, data: CheckData) -> bool:
         """Check a kernel in the worker of the finals."""
         checked = pool.ask(0, Check(candidate.number, data), self._budget.run_timeout_s)
         return isinstance(checked, CheckResult) and checked.outcome is Outcome.OK
@@ -333,7 +360,7 @@ class Tuner:
     def _finals(self, pool: Pool, data: CheckData) -> Best | None:
         """Build the fastest few in one worker, time them in turns, choose."""
         budget = self._budget
-        ready: list[tuple[_Entry, KernelSource]] = []
+        ready: list[tuple[Entry, KernelSource]] = []
         for entry in self._front():
             candidate = entry.candidate
             built = pool.ask(0, self._build(candidate), budget.compile_timeout_s)
@@ -353,25 +380,12 @@ class Tuner:
         match timings:
             case (Timing(), *_):
                 winner = best_of(timings)
-                timing = timings[winner]
-                return replace(_best(*ready[winner]), median_s=timing.median_s, min_s=timing.min_s)
+                entry, source = ready[winner]
+                median_s, min_s = timings[winner].median_s, timings[winner].min_s
+                return replace(entry.best(source), median_s=median_s, min_s=min_s)
             case _:  # the first of the front was right and timed before: it stands
-                return _best(*ready[0])
-
-
-def _best(entry: _Entry, source: KernelSource) -> Best:
-    trial = entry.trial
-    assert trial.median_s is not None
-    assert trial.min_s is not None
-    return Best(
-        entry.candidate.config,
-        entry.candidate.mu,
-        source.text,
-        source.meta,
-        trial.median_s,
-        trial.min_s,
-        trial.max_error or 0.0,
-    )
+                entry, source = ready[0]
+                return entry.best(source)
 
 
 def _finite(value: float | None) -> float | None:

@@ -21,7 +21,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from prism.cache import write_atomically
-from prism.errors import KernelError
+from prism.errors import DeviceLostError, KernelError
 from prism.ir import MuGraph
 from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
@@ -89,6 +89,10 @@ class Built:
     """SHA-256 of the emitted source."""
     meta: dict[str, Any]
     compile_s: float
+    facts: dict[str, int | float | str]
+    """What the loaded kernel says about itself."""
+    predicted_s: float | None
+    """The kernel's own prediction; where it has none and cannot run here, the target's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +124,15 @@ class Session:
         write_atomically(request.path, source.text)
         start = time.perf_counter()
         try:
-            self._kernels[request.trial] = self._target.load(request.path, source.meta)
+            kernel = self._target.load(request.path, source.meta)
         except Exception as error:  # whatever a compiler may raise
             return Failed(Outcome.COMPILE, _one_line(error))
-        return Built(digest(source.text), source.meta, time.perf_counter() - start)
+        taken = time.perf_counter() - start
+        self._kernels[request.trial] = kernel
+        predicted_s = kernel.predicted_s
+        if predicted_s is None and not self._target.measures:
+            predicted_s = self._target.estimate(request.mu, request.dtype)
+        return Built(digest(source.text), source.meta, taken, dict(kernel.facts), predicted_s)
 
     def check(self, request: Check) -> CheckResult:
         """Compare with the reference."""
@@ -132,20 +141,21 @@ class Session:
     def time(self, request: Time) -> tuple[Timing, ...] | Failed:
         """Time, then look at the outputs again: a race may have spared the check."""
         data = request.data
-        kernels = [self._kernels[trial] for trial in request.trials]
         arrays = [np.array(array, order="C") for array in data.inputs()]
         references = data.references("drawn")
-        outputs = nan_filled(references, data.dtype)
-        timings = time_kernels(
-            kernels,
-            lambda kernel: kernel.run_into(arrays, outputs),
-            self._target.flush,
-            request.repeats,
-            request.best_s,
-        )
-        result = compare(outputs, references, data.cases[0].allowed)
-        if result.outcome is not Outcome.OK:
-            return Failed(result.outcome, f"right in the check, not while timed: {result.detail}")
+        outputs = [nan_filled(references, data.dtype) for _ in request.trials]
+        bound = [
+            self._kernels[trial].bind(arrays, mine)
+            for trial, mine in zip(request.trials, outputs, strict=True)
+        ]
+        timings = time_kernels(bound, self._target.flush, request.repeats, request.best_s)
+        for kernel, mine in zip(bound, outputs, strict=True):
+            kernel.finish()
+            allowed = data.cases[0].allowed
+            result = compare(mine, references, allowed, data.element_factor)
+            if result.outcome is not Outcome.OK:
+                detail = f"right in the check, not while timed: {result.detail}"
+                return Failed(result.outcome, detail)
         return timings
 
     def drop(self, request: Drop) -> Done:
@@ -168,6 +178,8 @@ def serve(connection: Connection) -> None:
             return
         try:
             reply = _answer(session, request)
+        except DeviceLostError as error:  # no later candidate could run here: make way for another
+            sys.exit(_one_line(error))
         except Exception as error:  # a kernel may raise anything
             reply = Failed(Outcome.ERROR, _one_line(error))
         connection.send(reply)

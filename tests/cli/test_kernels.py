@@ -35,9 +35,33 @@ def test_tune_reports_the_best_kernel_and_resumes(
     assert 0 < best["min_s"] <= best["median_s"]
     assert best["max_error"] < 1e-5
     assert set(best) >= {"graph", "par_sizes", "schedule"}
+    assert best["predicted"] is False
     assert len(records.read_text().splitlines()) == 3
     again = prism_json(*args, "--records", records, "--seed", "5")
     assert (again["resumed"], len(records.read_text().splitlines())) == (3, 3)
+
+
+def test_tune_for_a_machine_that_is_not_here_says_predicted(
+    prism, prism_json, artifact, fake_target
+):
+    target = fake_target.replace("FakeTarget", "OfflineTarget")
+    args = ["tune", artifact, "--sizes", TINY, "--target", target, "--trials", "3"]
+    best = prism_json(*args)["best"]
+    assert (best["predicted"], best["median_s"], best["max_error"]) == (True, None, None)
+    assert best["predicted_s"] > 0
+    assert (best["registers"], best["shared_bytes"]) == (40, 1024)
+    assert best["spills"] in {0, 8}
+    shown = prism(*args).stdout
+    assert "predicted" in shown
+    assert "compiled, neither checked nor run" in shown
+    assert "40 registers a thread" in shown
+    assert not {"median", "minimum", "max error"} & set(shown.split())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types_are_tuned(prism_json, artifact, fake_target, dtype):
+    args = ["tune", artifact, "--sizes", TINY, "--target", fake_target, "--trials", "1"]
+    assert prism_json(*args, "--dtype", dtype)["trials"] == {"ok": 1}
 
 
 def test_tune_without_a_right_kernel_is_a_negative_answer(prism_json, artifact, fake_target):

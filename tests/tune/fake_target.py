@@ -13,7 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from prism.errors import KernelError
+from prism.dtypes import dtype_of
+from prism.errors import DeviceLostError, KernelError
 from prism.ir import evaluate
 from prism.protocols import Device, KernelSource
 
@@ -32,10 +33,33 @@ FAULTS = (
     "refused",
     "raises in run",
     "wrong while timed",
+    "loses the device",
 )
 
 
+RAISED = {
+    "raises in run": FloatingPointError("overflow"),
+    "loses the device": DeviceLostError("an illegal memory access was encountered"),
+}
+
+
+class FakeBound:
+    def __init__(self, kernel, arrays, outputs):
+        self.kernel, self.arrays, self.outputs = kernel, arrays, outputs
+
+    def run_timed(self):
+        start = time.perf_counter()
+        self.kernel.run_into(self.arrays, self.outputs)
+        return time.perf_counter() - start
+
+    def finish(self):
+        pass
+
+
 class FakeKernel:
+    facts: ClassVar = {}
+    predicted_s = None
+
     def __init__(self, program, fault, delay_s, dtype):
         self.program, self.fault, self.delay_s, self.dtype = program, fault, delay_s, dtype
         self.calls = 0
@@ -46,6 +70,12 @@ class FakeKernel:
         outputs = tuple(np.empty(o.shape, self.dtype) for o in outputs)
         self.run_into(arrays, outputs)
         return outputs
+
+    def takes(self, value):
+        return False
+
+    def bind(self, arrays, outputs):
+        return FakeBound(self, arrays, outputs)
 
     def run_into(self, arrays, outputs):
         self.calls += 1
@@ -67,8 +97,8 @@ class FakeKernel:
                 outputs[0].flat[:1] *= 1.1
             case "inaccurate":
                 outputs[0][...] *= 1 + 1e-4
-            case "raises in run":
-                raise FloatingPointError("overflow")
+            case fault if fault in RAISED:
+                raise RAISED[fault]
             case "wrong while timed" if self.calls > 6:
                 outputs[0].flat[0] = 1e6
 
@@ -77,6 +107,9 @@ class FakeTarget:
     """Healthy kernels of one, two or three milliseconds."""
 
     name = "fake"
+    measures = True
+    dtypes = ("float64", "float32", "float16", "bfloat16")
+    kernel = FakeKernel
     options: ClassVar = {"fault": (0,), "delay_ms": (3, 1, 2)}
 
     def __init__(self):
@@ -122,7 +155,7 @@ class FakeTarget:
             case "crash in compile":
                 os._exit(3)
         delay_s = dict(mu.schedule)["delay_ms"] * 1e-3
-        return FakeKernel(mu.graph.program, self._fault(mu), delay_s, np.dtype(dtype))
+        return self.kernel(mu.graph.program, self._fault(mu), delay_s, dtype_of(dtype))
 
     def flush(self):
         pass
@@ -142,6 +175,41 @@ class BrokenTarget(FakeTarget):
     """No kernel is right."""
 
     options: ClassVar = {"fault": (FAULTS.index("nan"),), "delay_ms": (1,)}
+
+
+class CompiledKernel(FakeKernel):
+    """Spills where it is predicted to take one millisecond; its own prediction is 10 % longer."""
+
+    def __init__(self, program, fault, delay_s, dtype):
+        super().__init__(program, fault, delay_s, dtype)
+        self.facts = {"registers": 40, "shared_bytes": 1024, "spills": 8 * (delay_s == 1e-3)}
+        self.predicted_s = 1.1 * delay_s
+
+    def run_into(self, arrays, outputs):
+        raise AssertionError("a kernel for another machine was run")
+
+
+class OfflineTarget(FakeTarget):
+    """Emits and compiles for a machine that is not here."""
+
+    name = "fake_90"
+    measures = False
+    kernel = CompiledKernel
+
+    def device(self):
+        return Device("fake GPU", 4096, 1024, 2**17, 2**25, 0, 3000.0, "gpu", "fake_90")
+
+
+class SpillingTarget(OfflineTarget):
+    """Every kernel spills."""
+
+    options: ClassVar = {"fault": (0,), "delay_ms": (1,)}
+
+
+class ModellessTarget(OfflineTarget):
+    """Its kernels predict nothing: the target's own estimate has to do."""
+
+    kernel = FakeKernel
 
 
 class UnstartableTarget(FakeTarget):

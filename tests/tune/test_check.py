@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tune.graphs import MATMUL, SQUARED
 
-from prism.errors import UsageError
+from prism.dtypes import TOLERANCES, dtype_of
 from prism.ir import (
     Apply,
     Argument,
@@ -19,7 +19,7 @@ from prism.ir import (
     parse_program,
 )
 from prism.record import Outcome
-from prism.tune.check import check, compare, dtype_of, prepare
+from prism.tune.check import check, compare, prepare
 
 SIZES = {"n": 5, "d": 48, "h": 33}
 
@@ -46,7 +46,7 @@ class NumpyKernel:
         self.spoil(arrays, outputs)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
 def test_the_program_itself_passes_in_every_dtype(dtype, tmp_path):
     data = prepare(MATMUL, SIZES, dtype, 0, tmp_path)
     result = check(NumpyKernel(MATMUL), data)
@@ -166,11 +166,6 @@ def test_a_case_that_overflows_the_dtype_is_left_out(tmp_path):
     assert any("'large' left out" in note for note in data.notes)
 
 
-def test_unknown_dtypes_are_refused():
-    with pytest.raises(UsageError, match="known: float64, float32"):
-        dtype_of("int8")
-
-
 SOFTMAX = parse_program("""
 program softmax
   dims n, d
@@ -239,3 +234,73 @@ program bare
     data = prepare(bare, {"n": 40}, "float32", 0, tmp_path)
     assert not any("by" in c.name for c in data.cases)
     assert sum("by 100'" in note for note in data.notes) == 3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types_are_held_to_their_tolerance_on_every_case(dtype, tmp_path):
+    data = prepare(MATMUL, SIZES, dtype, 0, tmp_path)
+    assert all(case.allowed == TOLERANCES[dtype] for case in data.cases)
+    assert data.inputs()[0].dtype == dtype_of(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_exponentials_are_shifted_in_half_types_too(dtype, tmp_path):
+    data = prepare(SOFTMAX, {"n": 6, "d": 7}, dtype, 0, tmp_path)
+    assert {c.name for c in data.cases} >= {"large", "raised by 1000", "lowered by 1000"}
+    stable = softmax_in(np.float32, lambda x: x.max(1, keepdims=True))
+    assert check(stable, data).outcome is Outcome.OK
+    unsafe = softmax_in(np.float32, lambda x: x * 0 + 70)
+    assert check(unsafe, data).outcome is Outcome.WRONG
+
+
+def test_a_case_whose_result_float16_cannot_hold_is_left_out(tmp_path):
+    (tmp_path / "half").mkdir()
+    (tmp_path / "brain").mkdir()
+    program = unary("square", "square")
+    half = prepare(program, {"n": 50}, "float16", 0, tmp_path / "half")
+    assert [c.name for c in half.cases] == ["drawn", "negative", "zeros"]
+    brain = prepare(program, {"n": 50}, "bfloat16", 0, tmp_path / "brain")
+    assert "large" in [c.name for c in brain.cases]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_sum_accumulated_in_a_half_type_is_caught(dtype, tmp_path):
+    program = parse_program("""
+program total
+  dims n, d
+  args x[n, d]
+  x = input x[n, d]
+  %1 = sum[d](x)
+  return %1[n]
+""")
+
+    class Careless:
+        def run_into(self, arrays, outputs):
+            outputs[0][...] = 0
+            for column in arrays[0].T:
+                outputs[0][...] += column
+
+    data = prepare(program, {"n": 3, "d": 3000}, dtype, 0, tmp_path)
+    result = check(Careless(), data)
+    assert result.outcome in {Outcome.WRONG, Outcome.INACCURATE}
+    assert check(NumpyKernel(program), data).outcome is Outcome.OK
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_one_missing_element_of_a_half_type_does_not_drown(dtype, tmp_path):
+    data = prepare(MATMUL, {"n": 512, "d": 4, "h": 512}, dtype, 0, tmp_path)
+
+    def lose_one(arrays, outputs):
+        outputs[0].flat[np.argsort(np.abs(outputs[0].astype(float)).flat)[outputs[0].size // 2]] = 0
+
+    result = check(NumpyKernel(MATMUL, lose_one), data)
+    assert result.outcome is Outcome.WRONG
+    assert "1 of 262144" in result.detail
+
+
+def test_results_too_small_for_the_dtype_are_allowed_for(tmp_path):
+    # a softmax over 60000 elements: in float16 most results are subnormal
+    data = prepare(SOFTMAX, {"n": 1, "d": 60000}, "float16", 0, tmp_path, names=())
+    assert TOLERANCES["float16"] <= data.cases[0].allowed < 10 * TOLERANCES["float16"]
+    stable = softmax_in(np.float32, lambda x: x.max(1, keepdims=True))
+    assert check(stable, data).outcome is Outcome.OK

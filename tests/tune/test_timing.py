@@ -7,67 +7,44 @@ from prism.tune import timing
 from prism.tune.timing import WARM_UPS, Timing, best_of, time_kernels
 
 
-class Clock:
-    """Time that passes only when a kernel runs."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def perf_counter(self):
-        return self.now
-
-
 class TimedKernel:
     """Takes the next of its durations, the last one for ever."""
 
-    def __init__(self, clock, log, name, *durations):
-        self.clock, self.log, self.name, self.durations = clock, log, name, list(durations)
+    def __init__(self, log, name, *durations):
+        self.log, self.name, self.durations = log, name, list(durations)
 
-    def run(self):
+    def run_timed(self):
         self.log.append(self.name)
-        self.clock.now += self.durations[0]
-        if len(self.durations) > 1:
-            self.durations.pop(0)
+        return self.durations.pop(0) if len(self.durations) > 1 else self.durations[0]
 
 
-def run(kernel):
-    kernel.run()
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(timing, "time", clock)
-    return clock
-
-
-def test_kernels_take_turns_and_caches_are_emptied_before_every_timed_run(clock):
+def test_kernels_take_turns_and_caches_are_emptied_before_every_timed_run():
     log = []
-    kernels = [TimedKernel(clock, log, name, 0.01) for name in "ab"]
-    time_kernels(kernels, run, lambda: log.append("flush"), 3)
+    kernels = [TimedKernel(log, name, 0.01) for name in "ab"]
+    time_kernels(kernels, lambda: log.append("flush"), 3)
     warm, timed = log[: 2 * WARM_UPS], log[2 * WARM_UPS :]
     assert warm == ["a"] * WARM_UPS + ["b"] * WARM_UPS
     assert timed == ["flush", "a", "flush", "b"] * 3
 
 
-def test_warm_ups_do_not_count(clock):
-    kernel = TimedKernel(clock, [], "a", *[9.0] * WARM_UPS, 0.1, 0.2, 0.4)
-    (found,) = time_kernels([kernel], run, lambda: None, 3)
+def test_warm_ups_do_not_count():
+    kernel = TimedKernel([], "a", *[9.0] * WARM_UPS, 0.1, 0.2, 0.4)
+    (found,) = time_kernels([kernel], lambda: None, 3)
     assert found.seconds == pytest.approx((0.1, 0.2, 0.4))
     assert found.median_s == pytest.approx(0.2)
     assert found.min_s == pytest.approx(0.1)
 
 
-def test_slow_kernels_are_repeated_less(clock):
-    (found,) = time_kernels([TimedKernel(clock, [], "a", 5.0)], run, lambda: None, 100)
+def test_slow_kernels_are_repeated_less():
+    (found,) = time_kernels([TimedKernel([], "a", 5.0)], lambda: None, 100)
     assert len(found.seconds) == timing.FEWEST
 
 
 @pytest.mark.parametrize(("share", "runs"), [(0.9, WARM_UPS + 5), (1.1, 1 + 1)])
-def test_what_is_far_slower_than_the_best_is_not_repeated(clock, share, runs):
+def test_what_is_far_slower_than_the_best_is_not_repeated(share, runs):
     log = []
-    kernel = TimedKernel(clock, log, "a", share * timing.HOPELESS * 0.02)
-    time_kernels([kernel], run, lambda: None, 5, best_s=0.02)
+    kernel = TimedKernel(log, "a", share * timing.HOPELESS * 0.02)
+    time_kernels([kernel], lambda: None, 5, best_s=0.02)
     assert log == ["a"] * runs
 
 

@@ -61,6 +61,7 @@ EXPECTED = {
     "refused": "refused",
     "raises in run": "error",
     "wrong while timed": "wrong",
+    "loses the device": "crash",
 }
 
 
@@ -91,6 +92,7 @@ def test_each_fault_costs_its_candidate_only(fault, faulty):
         ("raises in run", "FloatingPointError: overflow"),
         ("wrong while timed", "right in the check, not while timed"),
         ("crash in run", "status -11"),
+        ("loses the device", "an illegal memory access was encountered"),
         ("crash in compile", "status 3"),
     ],
 )
@@ -225,3 +227,49 @@ def test_a_kernel_that_only_the_record_calls_right_does_not_lead_after_an_interr
     result = tuner("FaultyTarget", records=records, progress=interrupt).run()
     assert result.stopped == "interrupted"
     assert result.best is None
+
+
+def test_where_nothing_runs_the_best_prediction_without_spills_wins(tmp_path):
+    records = tmp_path / "trials.jsonl"
+    result = tuner("OfflineTarget", records=records).run()
+    best = result.best
+    assert (best.median_s, best.min_s, best.max_error) == (None, None, None)
+    assert dict(best.config.schedule)["delay_ms"] == 2
+    assert best.predicted_s == pytest.approx(1.1 * 2e-3)
+    assert best.facts == {"registers": 40, "shared_bytes": 1024, "spills": 0}
+    assert result.outcomes == {"ok": 3}
+    assert result.notes == ("compiled for fake_90, not run: times are predicted",)
+    for trial in RecordFile(records).read():
+        assert (trial.median_s, trial.min_s, trial.max_error) == (None, None, None)
+        assert trial.predicted_s == pytest.approx(1.1e-3 * dict(trial.key.schedule)["delay_ms"])
+        assert trial.key.device == "fake GPU, fake_90"
+
+
+def test_a_kernel_that_spills_is_chosen_where_there_is_no_other():
+    assert tuner("SpillingTarget").run().best.facts["spills"] == 8
+
+
+def test_where_the_kernel_predicts_nothing_the_target_does():
+    assert tuner("ModellessTarget").run().best.predicted_s == pytest.approx(1e-3)
+
+
+def test_predictions_on_record_are_resumed_but_seen_again_before_one_is_chosen(tmp_path):
+    records = tmp_path / "trials.jsonl"
+    tuner("OfflineTarget", records=records).run()
+    forged = [json.loads(line) for line in records.read_text().splitlines()]
+    for line in forged:
+        if line["facts"]["spills"]:
+            line.update(predicted_s=1e-9, facts={"spills": 0})
+    records.write_text("".join(json.dumps(line) + "\n" for line in forged))
+    result = tuner("OfflineTarget", records=records).run()
+    assert result.resumed == 3
+    assert dict(result.best.config.schedule)["delay_ms"] == 2
+
+
+def test_a_prediction_on_record_does_not_stand_in_for_a_measurement(tmp_path):
+    records = tmp_path / "trials.jsonl"
+    tuner(records=records).run()
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    predicted = [{**line, "median_s": None, "min_s": None, "predicted_s": 1e-9} for line in lines]
+    records.write_text("".join(json.dumps(line) + "\n" for line in predicted))
+    assert tuner(records=records).run().resumed == 0

@@ -1,8 +1,9 @@
 """Compiles an emitted CUDA kernel without a GPU: source -> LTO-IR -> cubin, and what it needs.
 
 numba-cuda compiles for a given architecture, nvJitLink links and reports registers, shared memory
-and spills; no driver is asked. Fast-math flags stay off, so that NaN stays NaN; products and sums are contracted, which both do by default. Registers are bounded by the
-launch bounds alone, so that the block always launches.
+and spills; no driver is asked. Fast-math flags stay off, so that NaN stays NaN; products and sums
+are contracted, which both do by default. Registers are bounded by the launch bounds alone, so that
+the block always launches.
 """
 
 from __future__ import annotations

@@ -51,6 +51,9 @@ bench: $(STAMP) ## measure the shipped workloads against their rivals
 gpu-bundle: $(STAMP) ## pack build/gpu for a machine with a GPU (experiments/gpu/README.md)
 	@"$(BIN)/python" -m prism_experiments.gpu.prepare -o build/gpu
 
+bench-compile: $(CUDA_STAMP) ## compile every graph for GPUs that are not here: spills, throughput
+	@"$(BIN)/python" -m prism_experiments.bench_compile
+
 lock: $(STAMP) ## resolve the dependencies anew and rewrite locks/
 	$(PIP) install uv
 	@for version in $(LOCK_VERSIONS); do \

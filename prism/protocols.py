@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from prism.ir import Enumeration, MappingProblem, MuGraph, SGraph
+    from prism.ir import Assignment, Enumeration, MappingProblem, MuGraph, SGraph
 
 
 @runtime_checkable
@@ -24,10 +24,25 @@ class Encoding(Protocol):
     name: str
 
     def enumerate(self, problem: MappingProblem, *, limit: int | None = None) -> Enumeration:
-        """All assignments up to symmetry, sorted; at most `limit` of them.
+        """All assignments up to symmetry, sorted; with a limit the first `limit` of them.
 
         `complete` is true only when the enumeration is known to be exhaustive.
         """
+
+
+@runtime_checkable
+class StrongerEncoding(Encoding, Protocol):
+    """An encoding that checks more than the rules of `prism.ir.mapping`, and declares what.
+
+    It returns exactly those assignments of the other encodings that it keeps. The search states
+    what placement knows (`MappingProblem.legal`) to encodings of this kind alone.
+    """
+
+    check: str
+    """What is checked beside the rules, in one word."""
+
+    def keeps(self, problem: MappingProblem, assignment: Assignment) -> bool:
+        """Whether an assignment that obeys the rules passes the check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +127,14 @@ class Kernel(Protocol):
         """Put the arrays where the kernel wants them, once; as for `run_into`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What stands in for a kernel that cannot run here: its like at sizes and a target that can."""
+
+    mu: MuGraph
+    target: Target
+
+
 class Target(Protocol):
     """A place kernels run: emits and loads them, and predicts what they cost."""
 
@@ -148,3 +171,6 @@ class Target(Protocol):
 
     def flush(self) -> None:
         """Evict caches, so that the next timed run reads its arguments from memory."""
+
+    def rehearsal(self, mu: MuGraph, dtype: str) -> Rehearsal | None:
+        """How to check a muGraph's kernel where the target does not measure; None: not at all."""

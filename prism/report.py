@@ -237,12 +237,19 @@ def _tune_lines(facts: Mapping[str, Any]) -> list[str]:
 def _time_lines(best: Mapping[str, Any]) -> list[str]:
     """How fast and how right; a prediction is never called a measurement."""
     if best["predicted"]:
-        return [f"predicted {best['predicted_s'] * 1e3:.3f} ms; compiled, neither checked nor run"]
+        return [f"predicted {best['predicted_s'] * 1e3:.3f} ms; {not_run_text(best)}"]
     clock = f" ({best['clock']})" if "clock" in best else ""
     return [
         f"median {best['median_s'] * 1e3:.3f} ms, best {best['min_s'] * 1e3:.3f} ms{clock}",
         f"largest norm error against float64 {best['max_error'] or 0.0:.2g}",
     ]
+
+
+def not_run_text(best: Mapping[str, Any]) -> str:
+    """What is known of a kernel that was compiled for a machine that is not here."""
+    if best["max_error"] is None:
+        return "compiled, neither checked nor run"
+    return f"compiled, not run; norm error {best['max_error']:.2g} where its like was simulated"
 
 
 def resources_text(best: Mapping[str, Any]) -> str:

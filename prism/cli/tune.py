@@ -15,7 +15,7 @@ from prism.cli.params import budget_option, sizes_option, tune_options
 from prism.cli.render import seconds, table
 from prism.cli.run import Run, answering
 from prism.driver import tune
-from prism.report import resources_text, tune_facts
+from prism.report import not_run_text, resources_text, tune_facts
 from prism.tune import TuneResult
 
 
@@ -103,9 +103,7 @@ def tuning_view(facts: dict[str, Any]) -> tuple[RenderableType, ...]:
 
 def _times(best: dict[str, Any]) -> list[tuple[str, str]]:
     if best["predicted"]:
-        return [
-            ("predicted", f"{seconds(best['predicted_s'])} (compiled, neither checked nor run)")
-        ]
+        return [("predicted", f"{seconds(best['predicted_s'])} ({not_run_text(best)})")]
     clock = f" ({best['clock']})" if "clock" in best else ""
     return [
         ("median", seconds(best["median_s"]) + clock),

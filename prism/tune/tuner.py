@@ -34,7 +34,7 @@ from prism.tune.space import Config
 from prism.tune.strategies import Strategy
 from prism.tune.task import Best, Identity, Progress, Task, TuneResult
 from prism.tune.timing import Timing, best_of
-from prism.tune.worker import Build, Built, Check, Drop, Failed, Time
+from prism.tune.worker import Build, Built, Check, Drop, Failed, Rehearse, Time
 
 GRACE_S = 10.0
 """What was begun within the budget may take this long beyond it."""
@@ -72,6 +72,7 @@ class Tuner:
         self._measures = task.target.measures
         self._scratch = Path()
         self._resumed = 0
+        self._notes: tuple[str, ...] = ()
         self._seen: set[str] = set()
         self._known = {} if records is None else {t.key: t for t in records.read()}
         self._graphs = {space.graph_id: space for space in task.space.graphs}
@@ -83,7 +84,6 @@ class Tuner:
         Raises:
             KernelError: no worker can start.
         """
-        notes: tuple[str, ...] = ()
         if not len(self._task.space):
             return self._result(None, "lack of graphs", ("no graph to tune",))
         with (
@@ -93,12 +93,12 @@ class Tuner:
             self._scratch = Path(scratch)
             try:
                 data = self._prepare(self._scratch) if self._measures else None
-                notes = self._not_run() if data is None else data.notes
+                self._notes = self._not_run() if data is None else data.notes
                 stopped = self._explore(pool, data)
                 best = self._chosen(pool) if data is None else self._finals(pool, data)
             except KeyboardInterrupt:
                 stopped, best = "interrupted", self._leader()
-        return self._result(best, stopped, notes)
+        return self._result(best, stopped, self._notes)
 
     def _result(self, best: Best | None, stopped: str, notes: tuple[str, ...]) -> TuneResult:
         return TuneResult(
@@ -347,10 +347,27 @@ class Tuner:
             entries.append(replace(entry, trial=trial))
             if len(ready) == self._budget.finalists:
                 break
-        if not entries:
-            return None
-        winner = front(entries, is_measured=False)[0]
-        return winner.best(ready[winner.candidate.number])
+        for entry in front(entries, is_measured=False):
+            chosen = entry.best(ready[entry.candidate.number])
+            rehearsed = self._rehearsed(pool, chosen)
+            if rehearsed is not None:
+                return rehearsed
+        return None
+
+    def _rehearsed(self, pool: Pool, chosen: Best) -> Best | None:
+        """The winner with the error of what stands in for it here; None if that is wrong."""
+        task = self._task
+        request = Rehearse(chosen.mu, task.dtype, task.seed, self._scratch)
+        answer = pool.ask(0, request, self._budget.run_timeout_s)
+        match answer:
+            case CheckResult(outcome=Outcome.OK):
+                return replace(chosen, max_error=_finite(answer.max_error))
+            case CheckResult():
+                self._notes += (f"{chosen.config} is wrong at small sizes: {answer.detail}",)
+                return None
+            case _:
+                self._notes += ("the kernel was not checked",)
+                return chosen
 
     def _is_right(self, pool: Pool, candidate: Candidate, data: CheckData) -> bool:
         """Check a kernel in the worker of the finals."""

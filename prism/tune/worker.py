@@ -26,7 +26,7 @@ from prism.ir import MuGraph
 from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.record import Outcome, digest
-from prism.tune.check import CheckData, CheckResult, check, compare, nan_filled
+from prism.tune.check import CheckData, CheckResult, check, compare, nan_filled, prepare
 from prism.tune.timing import Timing, time_kernels
 
 
@@ -67,13 +67,23 @@ class Time:
 
 
 @dataclass(frozen=True, slots=True)
+class Rehearse:
+    """Check what stands in for a muGraph's kernel; files go to `folder`."""
+
+    mu: MuGraph
+    dtype: str
+    seed: int
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Forget built kernels."""
 
     trials: tuple[int, ...]
 
 
-Request = Setup | Build | Check | Time | Drop
+Request = Setup | Build | Check | Time | Rehearse | Drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +168,20 @@ class Session:
                 return Failed(result.outcome, detail)
         return timings
 
+    def rehearse(self, request: Rehearse) -> CheckResult | Done:
+        """Check what stands in for a kernel that cannot run here; `Done` if nothing does."""
+        rehearsal = self._target.rehearsal(request.mu, request.dtype)
+        if rehearsal is None:
+            return Done()
+        mu, target = rehearsal.mu, rehearsal.target
+        source = target.emit(mu, request.dtype)
+        path = request.folder / "rehearsal.py"
+        write_atomically(path, source.text)
+        kernel = target.load(path, source.meta)
+        sizes, program = dict(mu.sizes), mu.graph.program
+        data = prepare(program, sizes, request.dtype, request.seed, request.folder)
+        return check(kernel, data)
+
     def drop(self, request: Drop) -> Done:
         """Release kernels."""
         for trial in request.trials:
@@ -193,6 +217,8 @@ def _answer(session: Session, request: Request) -> Reply:
             return session.check(request)
         case Time():
             return session.time(request)
+        case Rehearse():
+            return session.rehearse(request)
         case Drop():
             return session.drop(request)
         case Setup():

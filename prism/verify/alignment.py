@@ -12,7 +12,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, permutations, product
 
-from prism.ir import Apply, Const, DataDim, DimInfo, Input, Node, Output, Program, SizeOf
+from prism.ir import (
+    Apply,
+    Const,
+    DataDim,
+    DimGroups,
+    DimInfo,
+    Input,
+    Node,
+    Occurrence,
+    Output,
+    Program,
+    SizeOf,
+    rename_groups,
+)
 
 MAX_PAIRINGS = 64
 
@@ -44,6 +57,44 @@ def pairings(base: Program, other: Program, *, is_exact: bool = False) -> Iterat
     if is_exact:
         _check_not_narrower(base, other, roots)
     return islice(_renamed(base, other, roots), MAX_PAIRINGS)
+
+
+def named_alike(program: Program) -> Program:
+    """The program with the name of its size for each dimension that is reduced where that is free.
+
+    The front end names apart what shares a name by accident; `sum(x) + sum(y) = sum(x + y)` needs
+    both under one name.
+    """
+    sizes = {d.name: d.size for d in program.dims}
+    nodes, outputs = program.nodes, program.outputs
+    while True:
+        groups = DimGroups(nodes)
+        names = _next_alike(groups, groups.shown(outputs), sizes)
+        if not names:
+            break
+        nodes, outputs = rename_groups(groups, outputs, names)
+    used = {d for n in nodes if isinstance(n, Input) for d in n.dims}
+    used |= {d for a in program.arguments for d in a.axes if d is not None}
+    used |= {n.dim for n in nodes if isinstance(n, SizeOf)}
+    dims = tuple(d for d in program.dims if d.name in used or d.size == d.name)
+    return replace(program, dims=dims, nodes=nodes, outputs=outputs)
+
+
+def _next_alike(
+    groups: DimGroups, shown: frozenset[Occurrence], sizes: Mapping[DataDim, DataDim]
+) -> dict[Occurrence, DataDim]:
+    """A group that can take the name of its size, with that name; empty when there is none."""
+    taken: dict[Occurrence, None] = {}
+    clashing: set[Occurrence] = set()
+    for i in range(len(groups.nodes)):
+        span = groups.span(i)
+        taken |= dict.fromkeys(span.values())
+        clashing.update(group for dim, group in span.items() if sizes[dim] in span.keys() - {dim})
+    for group in taken:
+        size = sizes[group[1]]
+        if group not in shown and group not in clashing and group[1] != size:
+            return {group: size}
+    return {}
 
 
 def _check_outputs(base: Program, other: Program) -> None:

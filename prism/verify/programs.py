@@ -8,7 +8,7 @@ from prism.egraph import AxiomSet, GraphTerms, TermBank, build_program, declare_
 from prism.errors import GraphError
 from prism.ir import Program, SGraph, check_program, check_sgraph
 from prism.verdict import Verdict
-from prism.verify.alignment import MismatchError, pairings
+from prism.verify.alignment import MismatchError, named_alike, pairings
 from prism.verify.counterexample import find_counterexample
 from prism.verify.equivalence import LIMITS, Judge, Terms, VerifyLimits
 
@@ -49,6 +49,10 @@ def verify_programs(
         check_program(candidate)
     try:
         verdict, reason = _prove(reference, candidate, axioms, limits)
+        if verdict is not Verdict.PROVED:
+            alike = _named_alike(reference, candidate)
+            if alike is not None and _prove(*alike, axioms, limits)[0] is Verdict.PROVED:
+                verdict = Verdict.PROVED
     except MismatchError as error:
         return Verification(Verdict.NOT_PROVED, None, f"{error}: they are different functions")
     if verdict is Verdict.PROVED:
@@ -62,6 +66,17 @@ def verify_programs(
     return Verification(
         verdict, None, f"{reason}; random inputs show no difference: the axioms may be too weak"
     )
+
+
+def _named_alike(
+    reference: Program, candidate: Program | SGraph
+) -> tuple[Program, Program | SGraph] | None:
+    """Both with fewer names for reduced dimensions (a graph keeps its own), or None if the same."""
+    if isinstance(candidate, SGraph):
+        alike = (named_alike(reference), candidate)
+    else:
+        alike = (named_alike(reference), named_alike(candidate))
+    return None if alike == (reference, candidate) else alike
 
 
 def _prove(

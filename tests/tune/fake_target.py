@@ -9,6 +9,7 @@ import ctypes
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from prism.dtypes import dtype_of
 from prism.errors import DeviceLostError, KernelError
 from prism.ir import evaluate
-from prism.protocols import Device, KernelSource
+from prism.protocols import Device, KernelSource, Rehearsal
 
 FAULTS = (
     "none",
@@ -160,6 +161,9 @@ class FakeTarget:
     def flush(self):
         pass
 
+    def rehearsal(self, mu, dtype):
+        return None
+
 
 class SameTarget(FakeTarget):
     """Another name for the same."""
@@ -198,6 +202,17 @@ class OfflineTarget(FakeTarget):
 
     def device(self):
         return Device("fake GPU", 4096, 1024, 2**17, 2**25, 0, 3000.0, "gpu", "fake_90")
+
+
+class RehearsedTarget(OfflineTarget):
+    """What stands in for the kernel of the best prediction is wrong."""
+
+    kernel = FakeKernel
+
+    def rehearsal(self, mu, dtype):
+        fault = FAULTS.index("wrong tile") if dict(mu.schedule)["delay_ms"] == 1 else 0
+        schedule = tuple({**dict(mu.schedule), "fault": fault}.items())
+        return Rehearsal(replace(mu, schedule=schedule), FakeTarget())
 
 
 class SpillingTarget(OfflineTarget):

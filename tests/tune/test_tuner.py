@@ -238,11 +238,22 @@ def test_where_nothing_runs_the_best_prediction_without_spills_wins(tmp_path):
     assert best.predicted_s == pytest.approx(1.1 * 2e-3)
     assert best.facts == {"registers": 40, "shared_bytes": 1024, "spills": 0}
     assert result.outcomes == {"ok": 3}
-    assert result.notes == ("compiled for fake_90, not run: times are predicted",)
+    assert result.notes == (
+        "compiled for fake_90, not run: times are predicted",
+        "the kernel was not checked",
+    )
     for trial in RecordFile(records).read():
         assert (trial.median_s, trial.min_s, trial.max_error) == (None, None, None)
         assert trial.predicted_s == pytest.approx(1.1e-3 * dict(trial.key.schedule)["delay_ms"])
         assert trial.key.device == "fake GPU, fake_90"
+
+
+def test_what_stands_in_for_a_kernel_that_cannot_run_is_checked():
+    result = tuner("RehearsedTarget").run()
+    assert dict(result.best.config.schedule)["delay_ms"] == 2
+    assert 0 <= result.best.max_error < 1e-5
+    assert len(result.notes) == 2
+    assert "is wrong at small sizes" in result.notes[1]
 
 
 def test_a_kernel_that_spills_is_chosen_where_there_is_no_other():

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from prism.errors import KernelError
 from prism.ir import OPS, Apply, MuGraph, OpKind, SGraph
-from prism.protocols import Device, KernelSource
+from prism.protocols import Device, KernelSource, Rehearsal
 from prism_kernels.cuda import cost, devices
 from prism_kernels.cuda.compile import Compiled
 from prism_kernels.cuda.compile_cache import compile_cached
@@ -29,6 +29,7 @@ from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.cuda.emit import emit, plan_kernel
 from prism_kernels.cuda.gpu import device_of, gpu_backend
 from prism_kernels.cuda.kernel import CudaKernel, load_cuda_kernel
+from prism_kernels.cuda.rehearsal import smaller
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.simulated import SimulatedBackend
 from prism_kernels.seal import read_sealed
@@ -45,7 +46,7 @@ class GpuTarget:
     """What the targets have in common: kernels for one GPU."""
 
     measures = False
-    dtypes: tuple[str, ...] = tuple(DTYPES)
+    dtypes: Sequence[str] = tuple(DTYPES)
 
     def __init__(self, name: str, gpu: Gpu) -> None:
         self.name = name
@@ -79,6 +80,11 @@ class GpuTarget:
             return str(error)
         return devices.refusal(self._gpu, planned.threads, 4 * scheduled.shared_elements)
 
+    def rehearsal(self, mu: MuGraph, dtype: str) -> Rehearsal | None:
+        """Nothing needs to stand in for a kernel that runs."""
+        del mu, dtype
+        return None
+
     def emit(self, mu: MuGraph, dtype: str) -> KernelSource:
         """Emit the kernel's source.
 
@@ -102,6 +108,14 @@ class OfflineTarget(GpuTarget):
         """
         text = read_sealed(path, meta, runtime_digest())
         return CompiledKernel(self._gpu, meta, compile_cached(text, meta, self._gpu.arch, path))
+
+    def rehearsal(self, mu: MuGraph, dtype: str) -> Rehearsal | None:
+        """The same graph and schedule at small sizes, for the simulator."""
+        simulator = LockstepTarget(self._gpu)
+        for small in smaller(mu):
+            if simulator.refusal(small, dtype) is None:
+                return Rehearsal(small, simulator)
+        return None
 
     def flush(self) -> None:
         """Nothing runs here."""
@@ -130,13 +144,13 @@ class CudaTarget(GpuTarget):
 
 
 class LockstepTarget(GpuTarget):
-    """The simulator, with the limits of an H100."""
+    """The simulator, with the limits of a GPU."""
 
     measures = True
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: Gpu | None = None) -> None:
         self._backend = SimulatedBackend()
-        super().__init__("lockstep", gpu_named("sm_90"))
+        super().__init__("lockstep", gpu or gpu_named("sm_90"))
 
     def device(self) -> Device:
         """The machine at hand, in the place of a GPU."""

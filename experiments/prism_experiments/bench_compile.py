@@ -1,0 +1,121 @@
+"""`make bench-compile`: every verified graph compiled for GPUs that need not be there.
+
+Each graph of each workload is compiled at its best predicted tile choice, for every architecture,
+by a pool of warm workers and past the cache. Printed: what spilt or failed, registers, and how many
+kernels came out per second. Exit status 1 if any kernel spills or fails.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+import click
+from rich.console import Console
+
+from prism.cli.render import table
+from prism.frontend import load_program
+from prism.ir import MuGraph, bind_sizes
+from prism.protocols import Target
+from prism.search import SearchOptions, search
+from prism.tune import GraphSpace, build_space, instantiate
+from prism_kernels.cuda.compile_pool import CompilePool, Failure, Job
+from prism_kernels.cuda.devices import gpu_named
+from prism_kernels.cuda.target import OfflineTarget
+
+ROWS, WIDE = 8, 4096
+"""Sizes: the first dim of a program, and all its others."""
+SAMPLED = 100
+"""Configs of each graph whose predictions are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One workload on one architecture."""
+
+    workload: str
+    arch: str
+    compiled: int
+    spilt: int
+    failed: int
+    most_registers: int
+    seconds: float
+
+
+@click.command()
+@click.option("--workloads", default="rmsnorm,rmsnorm_paper,softmax_matmul,matmul")
+@click.option("--archs", default="sm_80,sm_90", help="Architectures, separated by commas.")
+@click.option("--dtype", default="float16")
+@click.option("--every", default=1, help="Compile one of this many graphs only.")
+@click.option("--workers", default=2)
+def main(workloads: str, archs: str, dtype: str, every: int, workers: int) -> None:
+    """Compile all graphs and report."""
+    console = Console(stderr=True)
+    outcomes: list[Outcome] = []
+    with CompilePool(workers, cache=False) as pool:
+        pool.compile_all(list(_jobs("matmul", archs.split(",")[0], dtype, 1))[:workers])  # warm
+        for arch in archs.split(","):
+            for workload in workloads.split(","):
+                console.print(f"{workload} for {arch} ...")
+                jobs = list(_jobs(workload, arch, dtype, every))
+                start = time.perf_counter()
+                results = pool.compile_all(jobs)
+                taken = time.perf_counter() - start
+                for result in results:
+                    if isinstance(result, Failure):
+                        console.print(f"  {result.kind}: {result.message}")
+                good = [r for r in results if not isinstance(r, Failure)]
+                outcomes.append(
+                    Outcome(
+                        workload,
+                        arch,
+                        len(good),
+                        sum(r.spills > 0 for r in good),
+                        len(results) - len(good),
+                        max((r.registers for r in good), default=0),
+                        taken,
+                    )
+                )
+    _print(outcomes)
+    sys.exit(any(o.spilt or o.failed for o in outcomes))
+
+
+def _jobs(workload: str, arch: str, dtype: str, every: int) -> Iterator[Job]:
+    """The kernels of a workload's graphs, each at its best predicted tile choice."""
+    _, program = load_program(workload)
+    wide = dict.fromkeys(program.size_names, WIDE)
+    sizes = bind_sizes(program, {**wide, program.size_names[0]: ROWS})
+    target = OfflineTarget(arch)
+    graphs = tuple((g.id, g.graph) for g in search(program, SearchOptions()).graphs[::every])
+    for space in build_space(graphs, sizes, target).graphs:
+        mu = _best_predicted(space, target, dtype)
+        if mu is not None:
+            source = target.emit(mu, dtype)
+            yield Job(source.text, source.meta, gpu_named(arch).arch)
+
+
+def _best_predicted(space: GraphSpace, target: Target, dtype: str) -> MuGraph | None:
+    """The muGraph with the best prediction among a seeded sample; None if all are refused."""
+    numbers = Random(0).sample(range(len(space)), min(SAMPLED, len(space)))
+    found = (instantiate(space, space.config(k)) for k in numbers)
+    accepted = [mu for mu in found if target.refusal(mu, dtype) is None]
+    return min(accepted, key=lambda mu: target.estimate(mu, dtype), default=None)
+
+
+def _print(outcomes: list[Outcome]) -> None:
+    rows = [
+        (
+            o.workload, o.arch, str(o.compiled), str(o.spilt), str(o.failed),
+            str(o.most_registers), f"{o.compiled / o.seconds:.1f}",
+        )
+        for o in outcomes
+    ]  # fmt: skip
+    names = ("workload", "arch", ">compiled", ">spilt", ">failed", ">most registers", ">per second")
+    Console().print(table(names, rows))
+
+
+if __name__ == "__main__":
+    main()

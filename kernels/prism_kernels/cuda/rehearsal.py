@@ -1,0 +1,57 @@
+"""Small sizes at which a kernel's like runs in the simulator.
+
+The graph and the schedule stay, so the same code is written for other numbers: every parallel dim
+that had several chunks still has two, and sizes that did not divide still do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from prism.ir import DataDim, GraphOp, MuGraph, chunk, is_legal_count
+
+EXTENTS = (40, 24, 12, 8, 4)
+"""Sizes to try; one less where a dim is not a multiple of its chunks."""
+CHUNKS = 2
+
+
+def smaller(mu: MuGraph) -> Iterator[MuGraph]:
+    """The muGraph at smaller and smaller sizes."""
+    for extent in EXTENTS:
+        sizes = {
+            dim: min(size, extent - 1 if _is_ragged(mu, dim, size) else extent)
+            for dim, size in mu.sizes
+        }
+        counts = tuple(
+            tuple((p, _fewer(op, p, count, sizes, dict(given))) for p, count in given)
+            for op, given in zip(mu.graph.kernels, mu.par_sizes, strict=True)
+        )
+        yield replace(mu, sizes=tuple(sizes.items()), par_sizes=counts)
+
+
+def _is_ragged(mu: MuGraph, dim: DataDim, size: int) -> bool:
+    """Whether some parallel dim splits the dim in chunks of different sizes."""
+    pairs = zip(mu.graph.kernels, mu.par_sizes, strict=True)
+    return any(
+        size % count
+        for op, given in pairs
+        for p, count in given
+        if dim in {v.dim for v in op.mapping.true if v.par == p}
+    )
+
+
+def _fewer(
+    op: GraphOp, par: str, count: int, sizes: dict[DataDim, int], given: dict[str, int]
+) -> int:
+    """How many chunks a parallel dim has at the smaller sizes."""
+    wanted = min(count, CHUNKS)
+    for dim in {v.dim for v in op.mapping.true if v.par == par}:
+        size = sizes[dim]
+        outer = {v.par for v in op.mapping.true if v.dim == dim and v.par != par}
+        if par in {p.name for p in op.loops}:  # the loop splits the block's chunk
+            fewest = [chunk(size, min(given[p], CHUNKS)) for p in outer]
+            size = min([size - (CHUNKS - 1) * c for c in fewest] or [size])
+        if not is_legal_count(size, wanted):
+            return 1
+    return wanted

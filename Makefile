@@ -23,7 +23,7 @@ export RUFF_CACHE_DIR := $(VENV)/cache/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint bench gpu-bundle lock cuda clean
+.PHONY: help demo test lint bench bench-compile gpu-bundle lock cuda clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import difflib
-import importlib.util
 import os
 import zlib
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
+
+from prism_kernels.cuda.gpu_api import gpu_problem
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -33,23 +32,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("slow") and not run_slow:
             item.add_marker(skip_slow)
-        if item.get_closest_marker("gpu") and (reason := no_gpu_reason()):
-            item.add_marker(pytest.mark.skip(reason=reason))
-
-
-@cache
-def no_gpu_reason() -> str | None:
-    """Why no kernel can run on a GPU here, or None; asks the driver, so that numba stays out."""
-    if importlib.util.find_spec("numba_cuda") is None:
-        return "gpu: the cuda extra is not installed (make cuda)"
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "gpu: no NVIDIA driver (libcuda.so.1)"
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
-        return "gpu: the NVIDIA driver sees no device"
-    return None
+        if item.get_closest_marker("gpu") and (problem := gpu_problem()):
+            item.add_marker(pytest.mark.skip(reason=f"gpu: {problem}"))
 
 
 class Golden:

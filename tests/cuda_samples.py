@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from prism.dtypes import dtype_of
+from prism.dtypes import HALF, dtype_of
 from prism.protocols import KernelSource
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.seal import seal
+
+DTYPES = ("float32", *sorted(HALF))
+_ROUNDING = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
 
 _REVERSED = '''\
 """out[r, c] = s * x[r, last - c]: a row a block, staged in {staging}."""
@@ -92,3 +95,11 @@ def arguments(dtype="float32", rows=3, columns=40):
 def expected(x, s):
     """What it gives, in float64."""
     return x.astype(float)[:, ::-1] * float(s)
+
+
+def assert_right(result, given):
+    """`result` is what `reversed_rows` gives, but for one rounding to the dtype."""
+    wanted = expected(*given)
+    assert result.shape == wanted.shape
+    tolerance = _ROUNDING[given[0].dtype.name]
+    np.testing.assert_allclose(result.astype(float), wanted, rtol=tolerance, atol=1e-12)

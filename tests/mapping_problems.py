@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from itertools import product
+from dataclasses import replace
+from itertools import islice, product
 
 from hypothesis import strategies as st
 
-from prism.ir import GRID_DIMS, LOOP_DIM, Assignment, MappedTensor, MappingProblem
+from prism.ir import (
+    GRID_DIMS,
+    LOOP_DIM,
+    Assignment,
+    Legality,
+    MappedTensor,
+    MappingProblem,
+    MapVar,
+    ParKind,
+)
 from prism_constraints.symmetry import is_smallest
 
 
-def problem(tensors, equal, *, grid=2, loop=True, must_partition=True):
-    """`tensors`: name -> dims, those called out... are outputs; `equal`: "X.d W.d" pairs."""
+def problem(tensors, equal, *, grid=2, loop=True, must_partition=True, legal=None):
+    """`tensors`: name -> dims, those called out... are outputs; `equal`: "X.d W.d" pairs.
+
+    `legal`: "grid" or "loop" -> columns, each a text like "X.n out0.n".
+    """
+    facts = {
+        kind: frozenset(
+            frozenset(tuple(p.split(".")) for p in column.split()) for column in columns
+        )
+        for kind, columns in (legal or {}).items()
+    }
     return MappingProblem(
         tuple(MappedTensor(n, tuple(ds), n.startswith("out")) for n, ds in tensors.items()),
         GRID_DIMS[:grid],
@@ -21,6 +40,7 @@ def problem(tensors, equal, *, grid=2, loop=True, must_partition=True):
             for left, right in (pair.split() for pair in equal)
         ),
         must_partition,
+        Legality(**facts),
     )
 
 
@@ -44,9 +64,40 @@ NAMED = {
 }
 
 
+FACTS = {
+    "rmsnorm": {
+        "grid": ["X.n out0.n", "W.h out0.h"],
+        "loop": ["X.d W.d", "X.n", "W.h"],
+    },
+    "gated": {
+        "grid": ["X.n out0.n", "V.h W.h out0.h"],
+        "loop": ["X.d g.d V.d W.d", "X.n"],
+    },
+    "attention": {
+        "grid": ["Q.b K.b V.b out0.b", "Q.q out0.q", "V.v out0.v"],
+        "loop": ["K.k V.k"],
+    },
+}
+"""What placement says of each: a fact names some of the columns that the rules allow."""
+
+SPECS = {"rmsnorm": RMSNORM, "gated": GATED, "attention": ATTENTION}
+WITH_FACTS = {
+    name: problem(*SPECS[name.split("-")[0]], grid=grid, loop=loop, legal=FACTS[name.split("-")[0]])
+    for name, grid, loop in (
+        ("rmsnorm-2-loop", 2, True),
+        ("gated-1-loop", 1, True),
+        ("attention-3-noloop", 3, False),
+        ("attention-2-loop", 2, True),
+    )
+}
+
+
 @st.composite
 def mapping_problems(draw, max_variables=12):
-    """Small problems of any shape, also odd ones: no dims, dims tied within one tensor."""
+    """Small problems of any shape, also odd ones: no dims, dims tied within one tensor.
+
+    Half of them state facts: a part of the columns, or none.
+    """
     grid = draw(st.integers(0, 3))
     loop = draw(st.booleans())
     tensors, budget = {}, max_variables
@@ -62,19 +113,33 @@ def mapping_problems(draw, max_variables=12):
     if where:
         place = st.sampled_from(where)
         pairs = draw(st.lists(st.tuples(place, place).map(" ".join), max_size=4))
-    return problem(tensors, pairs, grid=grid, loop=loop, must_partition=draw(st.booleans()))
+    found = problem(tensors, pairs, grid=grid, loop=loop, must_partition=draw(st.booleans()))
+    return replace(found, legal=draw(legality(found))) if draw(st.booleans()) else found
+
+
+@st.composite
+def legality(draw, found):
+    """Facts about a problem: some of its columns, or nothing known."""
+
+    def part(kind):
+        columns = [c for c in islice(found.columns(kind), 20) if c]
+        some = st.sets(st.sampled_from(columns)) if columns else st.just(set())
+        return draw(st.none() | some.map(frozenset))
+
+    return Legality(part(ParKind.GRID), part(ParKind.LOOP))
 
 
 def brute_force(p):
-    """All assignments, by trying every one of the 2^n and reading the constraints literally."""
+    """All assignments in order: every choice of a dim for each tensor and p, tried one by one."""
     variables = p.variables()
-    known = set(variables)
+    pars = [(t, q.name) for t in p.tensors for q in (*p.grid, *(() if t.is_output else p.loops))]
     found = []
-    for bits in product((False, True), repeat=len(variables)):
-        true = frozenset(v for v, bit in zip(variables, bits, strict=True) if bit)
-        if is_allowed(p, true, known) and is_smallest(p, Assignment(true)):
+    for choice in product(*((None, *t.dims) for t, _ in pars)):  # (1)
+        chosen = zip(pars, choice, strict=True)
+        true = frozenset(MapVar(t.name, d, q) for (t, q), d in chosen if d is not None)
+        if is_allowed(p, true, set(variables)) and is_smallest(p, Assignment(true)):
             found.append(Assignment(true))
-    return found
+    return sorted(found, key=lambda a: [v in a.true for v in variables])
 
 
 def is_allowed(p, true, known):
@@ -88,8 +153,7 @@ def is_allowed(p, true, known):
         return len(ours) < 2 or len({v in true for v in ours}) == 1
 
     return (
-        all(count(tensor=v.tensor, par=v.par) <= 1 for v in known)
-        and all(
+        all(
             sum(v.tensor == t.name and v.dim == d and v.par in grid for v in true) <= 1
             for t in p.tensors
             for d in t.dims
@@ -97,3 +161,13 @@ def is_allowed(p, true, known):
         and all(alike(a, b, q.name) for a, b in p.equal for q in (*p.grid, *p.loops))
         and (not p.must_partition or all(count(par=g) >= 1 for g in grid))
     )
+
+
+def is_legal(p, assignment):
+    """Whether no parallel dim contradicts the facts, where they are known."""
+    for q in (*p.grid, *p.loops):
+        facts = p.legal.grid if q in p.grid else p.legal.loop
+        column = {(v.tensor, v.dim) for v in assignment.true if v.par == q.name}
+        if facts is not None and column and column not in facts:
+            return False
+    return True

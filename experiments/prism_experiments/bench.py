@@ -21,18 +21,12 @@ from rich.console import Console
 
 from prism.cli.render import percent, seconds, table, times
 from prism.record import append_line
+from prism_experiments.sizes import SHAPES, sizes_text
 
 SCHEMA = "prism.experiment.bench/1"
 
-CASES: tuple[tuple[str, str], ...] = (
-    ("rmsnorm", "n=8,d=4096,h=4096"),
-    ("rmsnorm", "n=5,d=1021,h=1031"),
-    ("rmsnorm_paper", "n=8,d=4096,h=4096"),
-    ("rmsnorm_paper", "n=5,d=1021,h=1031"),
-    ("softmax_matmul", "n=8,k=4096,h=4096"),
-    ("softmax_matmul", "n=5,k=1021,h=1031"),
-    ("matmul", "n=8,d=4096,h=4096"),
-    ("matmul", "n=5,d=1021,h=1031"),
+CASES: tuple[tuple[str, str], ...] = tuple(
+    (workload, sizes_text(workload, shape)) for workload in SHAPES for shape in ("decode", "ragged")
 )
 """Workload and sizes: weights that stream from memory, and sizes that divide by nothing."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -22,7 +22,8 @@ from prism.ir import MuGraph, bind_sizes
 from prism.protocols import Target
 from prism.search import SearchOptions, search
 from prism.tune import GraphSpace, build_space, instantiate
-from prism_kernels.cuda.compile_pool import CompilePool, Failure, Job
+from prism_kernels.cuda.compile import Compiled
+from prism_kernels.cuda.compile_pool import CompilePool, Failure, Job, Result
 from prism_kernels.cuda.devices import gpu_named
 from prism_kernels.cuda.target import OfflineTarget
 
@@ -56,31 +57,42 @@ def main(workloads: str, archs: str, dtype: str, every: int, workers: int) -> No
     console = Console(stderr=True)
     outcomes: list[Outcome] = []
     with CompilePool(workers, cache=False) as pool:
-        pool.compile_all(list(_jobs("matmul", archs.split(",")[0], dtype, 1))[:workers])  # warm
+        warm_up = list(_jobs("matmul", archs.partition(",")[0], dtype, 1))
+        pool.compile_all(warm_up[:workers])
         for arch in archs.split(","):
             for workload in workloads.split(","):
                 console.print(f"{workload} for {arch} ...")
                 jobs = list(_jobs(workload, arch, dtype, every))
                 start = time.perf_counter()
                 results = pool.compile_all(jobs)
-                taken = time.perf_counter() - start
-                for result in results:
+                outcome = _outcome(workload, arch, results, time.perf_counter() - start)
+                outcomes.append(outcome)
+                for job, result in zip(jobs, results, strict=True):
                     if isinstance(result, Failure):
                         console.print(f"  {result.kind}: {result.message}")
-                good = [r for r in results if not isinstance(r, Failure)]
-                outcomes.append(
-                    Outcome(
-                        workload,
-                        arch,
-                        len(good),
-                        sum(r.spills > 0 for r in good),
-                        len(results) - len(good),
-                        max((r.registers for r in good), default=0),
-                        taken,
-                    )
-                )
+                    elif result.spills:
+                        console.print(f"  {result.spills} bytes spilt: {_parameters(job)}")
     _print(outcomes)
     sys.exit(any(o.spilt or o.failed for o in outcomes))
+
+
+def _parameters(job: Job) -> str:
+    """The tile choice, as the header of the file has it."""
+    lines = (line for line in job.text.splitlines() if line.startswith(("chunks:", "schedule:")))
+    return ", ".join(line.partition(":")[2].strip() for line in lines)
+
+
+def _outcome(workload: str, arch: str, results: Sequence[Result], seconds: float) -> Outcome:
+    compiled = [result for result in results if isinstance(result, Compiled)]
+    return Outcome(
+        workload,
+        arch,
+        compiled=len(compiled),
+        spilt=sum(result.spills > 0 for result in compiled),
+        failed=len(results) - len(compiled),
+        most_registers=max((result.registers for result in compiled), default=0),
+        seconds=seconds,
+    )
 
 
 def _jobs(workload: str, arch: str, dtype: str, every: int) -> Iterator[Job]:

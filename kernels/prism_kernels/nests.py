@@ -57,11 +57,15 @@ class Nests:
     last_values: dict[ValueId, ValueId] = field(hash=False)
     """MAX accumulator of a running reference -> that reference."""
     owner: dict[ValueId, int] = field(hash=False)
-    """Node -> index of its nest."""
+    """Node -> the number of its nest as they were formed (`without` may drop some)."""
 
     def of_stage(self, stage: Stage) -> tuple[Nest, ...]:
         """The nests of one stage, in order."""
         return tuple(n for n in self.nests if n.stage is stage)
+
+    def of_node(self, i: ValueId) -> Nest:
+        """The nest that computes node i."""
+        return next(n for n in self.nests if i in n.nodes)
 
     def without(self, gone: Collection[ValueId]) -> Nests:
         """The same nests without some nodes that turned out to need no code."""

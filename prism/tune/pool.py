@@ -1,33 +1,22 @@
 """The parent's side of the workers: start, ask with a time limit, kill, start again.
 
-Each worker is a fresh interpreter (never a fork: compilers and thread pools do not survive one, and
-never through the user's `__main__`: scripts need no guard). Every request has its own deadline,
-since compiling and running have separate limits; no pool of the standard library can kill one hung
-worker, and none of the others keeps a compiled kernel in its process from one request to the next.
+Each worker is a fresh interpreter (`prism.child`). Every request has its own deadline, since
+compiling and running have separate limits, and a compiled kernel stays in its process from one
+request to the next.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Self
 
+from prism.child import START_TIMEOUT_S, Child
 from prism.errors import KernelError
 from prism.tune.worker import Done, Failed, Reply, Request, Setup
-
-START_TIMEOUT_S = 120.0
-"""Importing a compiler from a cold disk takes a while."""
-
-_CHILD = (
-    "import sys; sys.path[:] = {path!r}; from prism.tune.worker import main; main({descriptor})"
-)
 
 
 class TimedOut:
@@ -51,29 +40,19 @@ class Worker:
         self._target = target
         self._deadline = 0.0
         self._ready = False
-        self._start()
+        self._child = self._start()
 
-    def _start(self) -> None:
-        self._connection, theirs = multiprocessing.Pipe()
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        descriptor = theirs.fileno()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD.format(path=sys.path, descriptor=descriptor)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._stderr,
-            stderr=self._stderr,
-            pass_fds=(descriptor,),
-            start_new_session=True,  # an interrupt reaches the parent alone, which ends the worker
-        )
-        theirs.close()
+    def _start(self) -> Child:
+        child = Child("prism.tune.worker")
         with contextlib.suppress(OSError):
-            self._connection.send(Setup(self._target))
+            child.connection.send(Setup(self._target))
         self._ready = False
+        return child
 
     @property
     def connection(self) -> Connection:
         """What `wait` watches."""
-        return self._connection
+        return self._child.connection
 
     @property
     def deadline(self) -> float:
@@ -90,15 +69,15 @@ class Worker:
         self._deadline = time.monotonic() + timeout_s
         # a worker that is gone shows as an answer, `Died`
         with contextlib.suppress(OSError):
-            self._connection.send(request)
+            self.connection.send(request)
 
     def receive(self) -> Answer:
         """The answer to the request sent: blocks until it is there, or the deadline."""
         try:
-            if not self._connection.poll(max(0.0, self._deadline - time.monotonic())):
+            if not self.connection.poll(max(0.0, self._deadline - time.monotonic())):
                 self._restart()
                 return TimedOut()
-            reply: Reply = self._connection.recv()
+            reply: Reply = self.connection.recv()
         except (EOFError, OSError):
             return Died(self._restart())
         return reply
@@ -107,34 +86,23 @@ class Worker:
         if self._ready:
             return
         try:
-            answered = self._connection.poll(START_TIMEOUT_S)
-            reply = self._connection.recv() if answered else None
+            answered = self.connection.poll(START_TIMEOUT_S)
+            reply = self.connection.recv() if answered else None
         except (EOFError, OSError):
             reply = None
         if not isinstance(reply, Done):
-            words = self._stop() or f"no answer in {START_TIMEOUT_S:.0f} s"
+            words = self._child.stop() or f"no answer in {START_TIMEOUT_S:.0f} s"
             raise KernelError(f"a worker for target {self._target!r} cannot start: {words}")
         self._ready = True
 
     def _restart(self) -> str:
-        words = self._stop()
-        self._start()
+        words = self._child.stop()
+        self._child = self._start()
         return words
-
-    def _stop(self) -> str:
-        """Kill the process; the last line it printed."""
-        self._process.kill()
-        status = self._process.wait()
-        self._connection.close()
-        self._stderr.seek(0)
-        lines = self._stderr.read()[-4000:].decode(errors="replace").strip().splitlines()
-        self._stderr.close()
-        return f"status {status}: {lines[-1] if lines else 'nothing printed'}"
 
     def close(self) -> None:
         """End the process; again does nothing."""
-        if not self._stderr.closed:
-            self._stop()
+        self._child.stop()
 
 
 class Pool:

@@ -17,11 +17,18 @@ import pytest
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))  # where pytest's configuration does not say so
 
-from cuda_samples import arguments, expected, reversed_rows, written  # noqa: E402 - see above
+from cuda_samples import (  # noqa: E402 - see above
+    DTYPES,
+    arguments,
+    assert_right,
+    expected,
+    reversed_rows,
+    written,
+)
 from tune.graphs import MATMUL, matmul_graph  # noqa: E402
 
 from prism.driver import tune  # noqa: E402
-from prism.dtypes import HALF, dtype_of  # noqa: E402
+from prism.dtypes import dtype_of  # noqa: E402
 from prism.errors import SizeError, UsageError  # noqa: E402
 from prism.tune.timing import time_kernels  # noqa: E402
 from prism.verdict import Verdict  # noqa: E402
@@ -35,9 +42,6 @@ pytestmark = [
     pytest.mark.skipif(gpu_problem() is not None, reason=f"gpu: {gpu_problem()}"),
 ]
 
-DTYPES = ("float32", *sorted(HALF))
-EXACT = {"float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
-
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory, monkeypatch):
@@ -46,11 +50,6 @@ def cache(tmp_path_factory, monkeypatch):
 
 def load(tmp_path, **sample):
     return load_cuda_kernel(*written(reversed_rows(**sample), tmp_path), gpu_backend())
-
-
-def assert_right(result, given):
-    tolerance = EXACT[given[0].dtype.name]
-    np.testing.assert_allclose(result.astype(float), expected(*given), rtol=tolerance, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -39,6 +39,18 @@ def line_of(text, part):
     return found
 
 
+def metadata(arguments=((32,),), output=(32,), dtype="float32", **launch):
+    """What a launch of one warp, and of these array shapes, needs to know."""
+    meta = {"blocks": 1, "threads": 32, "shared_bytes": 0, "workspace_elements": 0, **launch}
+    workspace = ["float32"] * bool(meta["workspace_elements"])
+    return {
+        **meta,
+        "arguments": [{"name": f"a{i}", "shape": shape} for i, shape in enumerate(arguments)],
+        "outputs": [{"name": "out", "shape": output}],
+        "parameters": [*[dtype] * (len(arguments) + 1), *workspace],
+    }
+
+
 def launch(
     text,
     arrays=(),
@@ -55,15 +67,15 @@ def launch(
     kind = np.uint16 if dtype == "bfloat16" else np.dtype(dtype)
     out = np.full(shape, 7, kind)
     arrays = [np.ascontiguousarray(a) for a in arrays]
-    meta = {
-        "arguments": [{"name": f"a{i}", "shape": a.shape} for i, a in enumerate(arrays)],
-        "outputs": [{"name": "out", "shape": out.shape}],
-        "parameters": [dtype] * (len(arrays) + 1) + ["float32"] * bool(workspace),
-        "blocks": blocks,
-        "threads": threads,
-        "shared_bytes": 4 * shared,
-        "workspace_elements": workspace,
-    }
+    meta = metadata(
+        [a.shape for a in arrays],
+        out.shape,
+        dtype,
+        blocks=blocks,
+        threads=threads,
+        shared_bytes=4 * shared,
+        workspace_elements=workspace,
+    )
     return out, simulate(text, meta, arrays, [out], **options)
 
 

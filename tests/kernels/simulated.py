@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from kernels.programs import relative_error
 
+from prism.dtypes import TOLERANCES
 from prism.ir import evaluate
 from prism_kernels.cuda.emit import emit
 from prism_kernels.lockstep import simulate
 
 SHARED_LIMIT = 99 << 10
-TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
 
 
 def simulated(mu, arguments, dtype="float32", *, seed=0, shared_limit=SHARED_LIMIT, **schedule):
@@ -59,4 +59,4 @@ def assert_computes(mu, arguments, dtype="float32", tolerance=None, **options):
     expected = evaluate(program, arrays)
     for out, reference in zip(simulated(mu, arguments, dtype, **options), expected, strict=True):
         assert out.shape == reference.shape
-        assert relative_error(out, reference) <= (tolerance or TOLERANCE[dtype])
+        assert relative_error(out, reference) <= (tolerance or TOLERANCES[dtype])

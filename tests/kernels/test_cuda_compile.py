@@ -18,6 +18,7 @@ from kernels.cuda_sources import (
 )
 
 from prism.errors import KernelError
+from prism_kernels.cuda import compile as compile_module
 from prism_kernels.cuda import toolchain
 from prism_kernels.cuda.compile import compile_kernel, kernel_ptx
 from prism_kernels.cuda.compile_pool import Job, compile_all
@@ -39,7 +40,7 @@ def call(name):
     return f"store_float32(out, tid, {name}({numbers}))"
 
 
-EXPECTED = {
+INSTRUCTIONS = {
     "load_float32": "ld.global.f32",
     "load_float16": "cvt.f32.f16",
     "load_bfloat16": "shl.b32",
@@ -64,6 +65,7 @@ EXPECTED = {
     "gelu_tanh": "ex2.approx.ftz.f32",
     "gelu_erf": "ex2.approx.ftz.f32",
 }
+"""Function -> an instruction that its PTX must hold."""
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -74,7 +76,7 @@ def test_function_compiles_to_its_instruction(name):
     for arch in ARCHS:
         ptx = kernel_ptx(text, meta(storage, "float32"), arch)
         assert f".target {arch}" in ptx
-        assert EXPECTED.get(name, "") in ptx
+        assert INSTRUCTIONS[name] in ptx
 
 
 @pytest.mark.parametrize("name", sorted(COLLECTIVES))
@@ -189,6 +191,26 @@ def test_loops_count_in_32_bits():
     ptx = kernel_ptx(text, COPY_META, "sm_90")
     assert "bra" in ptx
     assert not re.search(r"setp\.\w+\.[su]64", ptx)
+
+
+@pytest.mark.usefixtures("cuda_extra")
+@pytest.mark.parametrize("cure", [True, False])
+def test_a_kernel_that_spills_is_linked_again_without_regard_to_occupancy(monkeypatch, cure):
+    seen = []
+
+    def link(ltoir, arch, where, *options):
+        seen.append(options)
+        spilt = 0 if cure and options else 8
+        return b"", (
+            "Compiling entry function 'k' for 'sm_90'\n"
+            f"{spilt} bytes stack frame, {spilt} bytes spill stores, {spilt} bytes spill loads\n"
+            f"Used {40 + 16 * len(options)} registers"
+        )
+
+    monkeypatch.setattr(compile_module, "_link", link)
+    compiled = compile_kernel(COPY, COPY_META, "sm_90")
+    assert seen == [(), compile_module.ONE_BLOCK]
+    assert (compiled.registers, compiled.spills) == ((56, 0) if cure else (40, 8))
 
 
 @pytest.mark.usefixtures("cuda_extra")

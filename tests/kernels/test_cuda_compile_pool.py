@@ -143,8 +143,9 @@ def test_a_script_needs_no_guard(tmp_path):
 def test_an_idle_worker_that_died_is_replaced():
     with CompilePool(1, cache=False) as pool:
         pool.compile_all([Job(COPY, COPY_META, "sm_90")])
-        pool._workers[0]._process.kill()
-        pool._workers[0]._process.wait()
+        process = pool._workers[0].child._process
+        process.kill()
+        process.wait()
         assert isinstance(pool.compile_all([Job(COPY, COPY_META, "sm_90")])[0], Compiled)
 
 

@@ -26,7 +26,7 @@ from typing import Any, Never
 import numpy as np
 
 from prism_experiments.gpu.channel import Channel, tests_done
-from prism_experiments.gpu.nvidia import no_gpu_reason
+from prism_kernels.cuda.gpu_api import gpu_problem
 
 Fixtures = Mapping[str, Callable[..., Any]]
 
@@ -255,7 +255,7 @@ def main() -> None:
     channel, done = Channel(), tests_done()
     sys.modules["pytest"] = stand_in()
     sys.path[:0] = [str(tests), str(tests / "gpu")]
-    cases = list(collect(tests, no_gpu_reason()))
+    cases = list(collect(tests, gpu_problem()))
     channel.send({"collected": [case.name for case in cases]})
     for case in cases:
         if case.name in done:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import subprocess
 
 QUERY: tuple[tuple[str, str], ...] = (
@@ -23,20 +22,6 @@ SMI_LIMIT_S = 10.0
 
 SICK = ("CUDA_ERROR", "CUDA error", "DeviceLostError")
 """What a failure says after which nothing in its process can be trusted."""
-
-
-def no_gpu_reason() -> str | None:
-    """Why no kernel can run on a GPU here, or None."""
-    if importlib.util.find_spec("numba_cuda") is None:
-        return "the cuda extra is not installed (pip install 'prism-superopt[cuda]')"
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no NVIDIA driver (libcuda.so.1)"
-    count = ctypes.c_int(0)
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
-        return "the NVIDIA driver sees no device"
-    return None
 
 
 def cuda_version() -> str | None:

@@ -16,6 +16,7 @@ from typing import Any
 from prism.errors import ParseError, UsageError
 from prism.files import read_regular_text
 from prism_experiments.gpu.vetting import Count, Each, Named, Number, Text, fields, vet
+from prism_experiments.sizes import SHAPES
 
 SCHEMA = "prism.gpu-plan/1"
 MAX_BYTES = 2**20
@@ -29,27 +30,6 @@ TARGETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Target -> the dtypes it is tried in, the most important first; all but cuda rehearse."""
 
-
-def _projection(*dims: str) -> Mapping[str, Mapping[str, int]]:
-    """Sizes of a workload that ends in a product of its rows with a matrix of weights."""
-    sizes = {
-        "decode": (8, 4096, 4096),
-        "larger": (256, 4096, 4096),
-        "ragged": (5, 1021, 1031),
-        "tiny": (4, 32, 16),
-    }
-    return {name: dict(zip(dims, size, strict=True)) for name, size in sizes.items()}
-
-
-SHAPES: Mapping[str, Mapping[str, Mapping[str, int]]] = MappingProxyType(
-    {
-        "rmsnorm": _projection("n", "d", "h"),
-        "rmsnorm_paper": _projection("n", "d", "h"),
-        "softmax_matmul": _projection("n", "k", "h"),
-        "matmul": _projection("n", "d", "h"),
-    }
-)
-"""Workload -> name of a shape -> sizes; weights of `decode` stream from memory."""
 
 ORDER: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("decode", ("float16", "bfloat16", "float32")),
@@ -148,7 +128,7 @@ def make_plan(
     if unknown:
         raise UsageError(
             f"{', '.join(unknown)}: no sizes for the GPU session; add them to SHAPES of "
-            "prism_experiments/gpu/plan.py"
+            "prism_experiments/sizes.py"
         )
     rehearsed = tuple(
         _cell(name, REHEARSED, dtype) for dtype in TARGETS["cuda"] for name in workloads

@@ -52,7 +52,7 @@ def touched(plan: Plan, step: Step) -> Touched:
             _read(plan, out, i, spread_owner(plan, i))
             _write(plan, out, i, spread_owner(plan, i))
         case Action.RUN:
-            nest = next(n for n in plan.nests.nests if n.nodes[0] == i)
+            nest = plan.nests.of_node(i)
             for node in nest.nodes:
                 _touch_node(plan, out, node, nest)
         case Action.COMBINE:

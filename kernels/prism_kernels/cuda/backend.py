@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 Facts = Mapping[str, int | float | str]
@@ -77,3 +78,8 @@ class Backend(Protocol):
 
     def overheads(self) -> Facts:
         """What a launch costs beside the kernel, measured once; empty where that says nothing."""
+
+
+def flat_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The bytes of a C-contiguous array, in one dimension: the same memory."""
+    return array.reshape(-1).view(np.uint8)

@@ -14,7 +14,7 @@ import importlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +22,10 @@ from typing import Any
 from prism.errors import KernelError, one_line
 from prism.record import digest
 from prism_kernels.cuda.toolchain import require_cuda
+
+
+ONE_BLOCK = ("-Xptxas=--minnctapersm=1",)
+"""Link options for a kernel that spills: by itself ptxas saves registers for more blocks per SM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +70,16 @@ def compile_kernel(
     start = time.perf_counter()
     ltoir = _to_ltoir(function, meta, arch, where)
     middle = time.perf_counter()
-    cubin, log = _link(ltoir, arch, where)
-    facts = _read_log(log, where)
-    return Compiled(
-        arch=arch,
-        **facts,
-        front_s=middle - start,
-        link_s=time.perf_counter() - middle,
-        cubin=cubin,
-    )
+    compiled = _linked_for(ltoir, arch, where, middle - start)
+    if compiled.spills:
+        again = _linked_for(ltoir, arch, where, middle - start, *ONE_BLOCK)
+        compiled = min(compiled, again, key=lambda c: c.spills)
+    return replace(compiled, link_s=time.perf_counter() - middle)
+
+
+def _linked_for(ltoir: bytes, arch: str, where: str, front_s: float, *options: str) -> Compiled:
+    cubin, log = _link(ltoir, arch, where, *options)
+    return Compiled(arch=arch, **_read_log(log, where), front_s=front_s, link_s=0.0, cubin=cubin)
 
 
 def kernel_ptx(text: str, meta: Mapping[str, Any], arch: str, path: Path | None = None) -> str:
@@ -171,9 +176,9 @@ def _linked(ltoir: bytes, arch: str, where: str, *options: str) -> Iterator[tupl
         library.destroy(handle)
 
 
-def _link(ltoir: bytes, arch: str, where: str) -> tuple[bytes, str]:
+def _link(ltoir: bytes, arch: str, where: str, *options: str) -> tuple[bytes, str]:
     """The cubin, and what nvJitLink says about it."""
-    with _linked(ltoir, arch, where, "-verbose") as (library, handle):
+    with _linked(ltoir, arch, where, "-verbose", *options) as (library, handle):
         cubin = bytearray(library.get_linked_cubin_size(handle))
         library.get_linked_cubin(handle, cubin)
         log = bytearray(library.get_info_log_size(handle))

@@ -24,7 +24,7 @@ from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.toolchain import toolchain_versions
 from prism_kernels.seal import seal
 
-SCHEMA = 1
+SCHEMA = 2
 MAX_BYTES = 64 << 20
 """More than any kernel's machine code."""
 

@@ -1,8 +1,7 @@
 """Compiles many kernels at once, in a few warm processes; one that hangs or dies costs its job.
 
-Each worker is a fresh interpreter started with `-c`: compilers and their threads survive no fork,
-and a user's script needs no `__main__` guard. No pool of the standard library can kill one hung
-worker. Use the pool as a context manager to keep its workers warm from batch to batch:
+Each worker is a fresh interpreter (`prism.child`). Use the pool as a context manager to keep its
+workers warm from batch to batch:
 
     with CompilePool() as pool:
         first = pool.compile_all(jobs)
@@ -12,11 +11,7 @@ worker. Use the pool as a context manager to keep its workers warm from batch to
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
@@ -24,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from prism.child import START_TIMEOUT_S, Child
 from prism.errors import KernelError
 from prism_kernels.cuda import compile_cache
 from prism_kernels.cuda.compile import Compiled
@@ -34,14 +30,6 @@ __all__ = ["CompilePool", "Failure", "Job", "compile_all"]
 
 TIMEOUT_S = 60.0
 """A kernel compiles in well under a second; one that takes this long is broken."""
-START_TIMEOUT_S = 120.0
-"""Importing a compiler from a cold disk takes a while."""
-
-_CHILD = (
-    "import sys; sys.path[:] = {path!r}; "
-    "from prism_kernels.cuda.compile_worker import main; main({descriptor})"
-)
-
 Result = Compiled | Failure
 
 
@@ -49,21 +37,10 @@ class _Worker:
     """One process, and the job it is busy with."""
 
     def __init__(self) -> None:
-        self.connection, theirs = multiprocessing.Pipe()
+        self.child = Child("prism_kernels.cuda.compile_worker")
         self.job: int | None = None
         self.deadline = time.monotonic() + START_TIMEOUT_S
         self.is_ready = False
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        descriptor = theirs.fileno()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD.format(path=sys.path, descriptor=descriptor)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._output,
-            pass_fds=(descriptor,),
-            start_new_session=True,  # an interrupt reaches the parent alone, which ends the worker
-        )
-        theirs.close()
 
     @property
     def is_idle(self) -> bool:
@@ -72,10 +49,10 @@ class _Worker:
 
     def is_alive(self) -> bool:
         """Whether its process runs; one that does not is tidied up."""
-        if self._process.poll() is None:
+        if self.child.is_running:
             return True
         if self.is_ready:  # one that is not says why when it is asked
-            self.stop()
+            self.child.stop()
             return False
         return True
 
@@ -83,17 +60,7 @@ class _Worker:
         """Give it a job; if the process is gone, receiving the answer tells."""
         self.job, self.deadline = index, time.monotonic() + timeout_s
         with contextlib.suppress(OSError):
-            self.connection.send(job)
-
-    def stop(self) -> str:
-        """Kill the process; how it ended and the last line it printed."""
-        self._process.kill()
-        status = self._process.wait()
-        self.connection.close()
-        self._output.seek(0)
-        lines = self._output.read()[-4000:].decode(errors="replace").strip().splitlines()
-        self._output.close()
-        return f"status {status}: {lines[-1] if lines else 'nothing printed'}"
+            self.child.connection.send(job)
 
 
 class CompilePool:
@@ -124,7 +91,7 @@ class CompilePool:
     def close(self) -> None:
         """End the workers; the pool may still be used, and starts new ones."""
         while self._workers:
-            self._workers.pop().stop()
+            self._workers.pop().child.stop()
 
     def compile_all(self, jobs: Sequence[Job]) -> list[Result]:
         """The machine code of each job, in their order, or why there is none.
@@ -174,10 +141,10 @@ class CompilePool:
         """Wait until a worker is ready, done, dead or out of time; the jobs that have ended."""
         active = [worker for worker in self._workers if not worker.is_idle]
         left = min(worker.deadline for worker in active) - time.monotonic()
-        ready = wait([worker.connection for worker in active], max(0.0, left))
+        ready = wait([worker.child.connection for worker in active], max(0.0, left))
         ended = []
         for worker in active:
-            if worker.connection in ready:
+            if worker.child.connection in ready:
                 answer: Result | None = self._receive(worker)
             elif worker.deadline <= time.monotonic():
                 answer = Failure("timeout", f"not done within {self._timeout_s:g} s")
@@ -194,7 +161,7 @@ class CompilePool:
     def _receive(self, worker: _Worker) -> Result | None:
         """What a worker sent, None for `ready`; or the failure of its job, if it died."""
         try:
-            answer: Result | None = worker.connection.recv()
+            answer: Result | None = worker.child.connection.recv()
         except (EOFError, OSError):
             return Failure("crash", self._end(worker))
         worker.is_ready = True
@@ -202,7 +169,7 @@ class CompilePool:
 
     def _end(self, worker: _Worker) -> str:
         self._workers.remove(worker)
-        return worker.stop()
+        return worker.child.stop()
 
 
 def compile_all(

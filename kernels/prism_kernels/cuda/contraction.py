@@ -37,7 +37,7 @@ SHUFFLE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An operand: where its elements lie, and what staging it would cost (bytes; 0: it cannot)."""
+    """An operand: where its elements lie, and whether it may be staged; strides in elements."""
 
     strides: tuple[tuple[DataDim, int], ...]
     is_global: bool
@@ -60,7 +60,7 @@ class Problem:
     """Whether it adds into an accumulator of the loop."""
     threads: int
     staging: int
-    """0: as the costs say, 1: never, 2: always where possible."""
+    """Schedule option `S`, see `prism_kernels.cuda.places.STAGING`."""
 
 
 @dataclass(frozen=True, slots=True)

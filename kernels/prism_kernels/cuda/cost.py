@@ -48,7 +48,7 @@ SCHEDULERS = 4
 OVERLAP = 0.25
 """What of the shorter times is not hidden behind the longest."""
 
-WEIGHTS: Mapping[str, float] = {
+OP_WEIGHTS: Mapping[str, float] = {
     "div": 10.0, "reciprocal": 8.0, "sqrt": 8.0, "rsqrt": 16.0, "exp": 10.0, "log": 14.0,
     "tanh": 24.0, "sigmoid": 22.0, "silu": 24.0, "gelu_tanh": 30.0, "gelu_erf": 30.0,
     "maximum": 2.0, "minimum": 2.0, "bound": 3.0,
@@ -158,7 +158,7 @@ class _Summing:
             case Action.RUN if i in self.plan.tilings:
                 self._contraction(i)
             case Action.RUN:
-                self._nest(next(n for n in self.plan.nests.nests if n.nodes[0] == i))
+                self._nest(self.plan.nests.of_node(i))
 
     def _elementwise(self, axes: Iterable[Axis], weight: float) -> None:
         axes = tuple(axes)
@@ -171,9 +171,12 @@ class _Summing:
 
     def _loads(self, count: float, axes: Iterable[Axis], at_once: float = IN_FLIGHT) -> None:
         """Loads per thread from global memory of a tile with these axes."""
-        size = math.prod(self.program.chunk(a) for a in axes)
-        self.traffic += size * DTYPES[self.plan.dtype]
+        self.traffic += self._tile_bytes(axes)
         self.latency += LOAD_LATENCY * max(1.0, count / min(IN_FLIGHT, at_once))
+
+    def _tile_bytes(self, axes: Iterable[Axis]) -> int:
+        """Bytes of a tile in global memory."""
+        return math.prod(self.program.chunk(a) for a in axes) * DTYPES[self.plan.dtype]
 
     def _contraction(self, i: ValueId) -> None:
         node, tiling = self.program.nodes[i], self.plan.tilings[i]
@@ -198,6 +201,8 @@ class _Summing:
             node = self.program.nodes[i]
             weight += self._weight(i)
             read.update(reads(node))
+            if isinstance(node, Store):
+                self.traffic += self._tile_bytes(self.program.axes[i])
         for v in read - set(nest.nodes):
             node = self.program.nodes[v]
             if isinstance(node, Load) and v not in self.plan.staged:
@@ -212,14 +217,13 @@ class _Summing:
             self.latency += 5 * SHARED_LATENCY
 
     def _weight(self, i: ValueId) -> float:
+        """Instructions per element of a node's space."""
         node = self.program.nodes[i]
         match node:
             case Map(op=op):
                 stored = 3.0 if i in self.plan.places else 0.0
-                return WEIGHTS.get(op, 1.0) + stored
+                return OP_WEIGHTS.get(op, 1.0) + stored
             case Store():
-                size = math.prod(self.program.chunk(a) for a in self.program.axes[i])
-                self.traffic += size * DTYPES[self.plan.dtype]
                 return 4.0
             case Reduce():
                 return 2.0

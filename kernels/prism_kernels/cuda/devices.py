@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from prism.errors import UsageError
+from prism_kernels.cuda.dialect import WARP
 
-WARP = 32
 MAX_THREADS = 1024
 """Threads of a block."""
+MAX_BLOCKS = 2**31 - 1
+"""Blocks of a launch."""
 MAX_REGISTERS = 255
 """Registers of a thread."""
 SM_REGISTERS = 65536

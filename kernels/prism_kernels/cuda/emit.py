@@ -10,6 +10,7 @@ from prism.errors import KernelError
 from prism.ir import DataDim, MuGraph, output_name
 from prism.protocols import KernelSource
 from prism_kernels.cuda.cost import work_of
+from prism_kernels.cuda.devices import MAX_BLOCKS
 from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.cuda.emit_file import emit_file
 from prism_kernels.cuda.memory import Schedule, schedule
@@ -24,7 +25,6 @@ from prism_kernels.seal import seal
 LARGEST_INDEX = 2**32 - 1
 """Element indices are unsigned 32-bit numbers."""
 WORKSPACE_LIMIT_BYTES = 1 << 30
-MOST_BLOCKS = 2**31 - 1
 
 
 def plan_kernel(mu: MuGraph, dtype: str, shared_limit: int) -> tuple[Plan, Schedule]:
@@ -89,7 +89,7 @@ def blocks_of(planned: Plan) -> int:
 
 def _check_indices(planned: Plan, scheduled: Schedule) -> None:
     program, blocks = planned.program, blocks_of(planned)
-    if blocks > MOST_BLOCKS:
+    if blocks > MAX_BLOCKS:
         raise KernelError(f"{blocks} blocks, more than a grid has: use larger tiles")
     workspace = blocks * scheduled.workspace_elements
     if 4 * workspace > WORKSPACE_LIMIT_BYTES:

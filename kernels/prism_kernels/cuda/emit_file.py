@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from prism_kernels.cuda.dialect import FUNCTIONS
+from prism_kernels.cuda.dialect import CASTS, CONSTANTS, FUNCTIONS
 from prism_kernels.cuda.emit_kernel import emit_kernel
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.writer import Writer
@@ -32,15 +32,13 @@ def kernel({parameters}):
 {body}
 '''
 
-_CASTS = ("f32", "u32", "INF", "NAN", "LOWEST")
-
 
 def emit_file(w: Writer, parameters: Sequence[str], title: str, header: Sequence[str]) -> str:
     """The text of the kernel file for a planned tile program."""
     emit_kernel(w)
     body = "\n".join(w.lines)
     used = set(re.findall(r"\b\w+\b", re.sub(r"#.*", "", body)))
-    names = sorted(used & {*FUNCTIONS, *_CASTS}, key=str.lower)
+    names = sorted(used & {*FUNCTIONS, *CASTS, *CONSTANTS}, key=str.lower)
     return _TEMPLATE.format(
         title=title,
         header="\n".join(header),

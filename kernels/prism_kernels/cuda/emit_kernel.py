@@ -14,7 +14,7 @@ from prism_kernels.cuda.steps import Action, Step
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.describe import describe_node
 from prism_kernels.nests import Nest
-from prism_kernels.tile import Stage, Store, ValueId
+from prism_kernels.tile import Stage, Store
 
 
 def emit_kernel(w: Writer) -> None:
@@ -27,7 +27,6 @@ class _Kernel:
         self.w = w
         self.plan = w.plan
         self.program = w.program
-        self.nests = {n.nodes[0]: n for n in w.plan.nests.nests}
 
     def emit(self) -> None:
         w = self.w
@@ -89,11 +88,11 @@ class _Kernel:
             case Action.CLEAR | Action.FINISH | Action.RUN if i in self.plan.tilings:
                 self._contraction(step.action, ContractionEmitter(w, i))
             case Action.CLEAR:
-                NestEmitter(w, self._nest_of(i)).clear(i)
+                NestEmitter(w, self.plan.nests.of_node(i)).clear(i)
             case Action.FINISH:
-                NestEmitter(w, self._nest_of(i)).finish(i)
+                NestEmitter(w, self.plan.nests.of_node(i)).finish(i)
             case Action.RUN:
-                self._run(self.nests[i])
+                self._run(self.plan.nests.of_node(i))
 
     def _contraction(self, action: Action, emitter: ContractionEmitter) -> None:
         if action is Action.CLEAR:
@@ -111,14 +110,12 @@ class _Kernel:
         with w.when(f"{w.block_index(p)} == 0" for p in single):
             NestEmitter(w, nest).emit()
 
-    def _nest_of(self, i: ValueId) -> Nest:
-        return next(n for n in self.plan.nests.nests if i in n.nodes)
-
     def _describe(self, step: Step) -> str:
         """A step in a comment."""
         nests, program = self.plan.nests, self.program
         if step.action is Action.RUN:
-            return ", ".join(describe_node(program, nests, i) for i in self.nests[step.node].nodes)
+            nodes = nests.of_node(step.node).nodes
+            return ", ".join(describe_node(program, nests, i) for i in nodes)
         return f"{step.action.value} {describe_node(program, nests, step.node)}"
 
     # -- the loop

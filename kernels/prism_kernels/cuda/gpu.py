@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from prism.dtypes import dtype_of
 from prism.errors import DeviceLostError, KernelError, PrismError, one_line
 from prism.protocols import Device
-from prism_kernels.cuda.backend import Facts, Memory
-from prism_kernels.cuda.devices import GPUS, SHARED_DEFAULT, WARP, Gpu
+from prism_kernels.cuda.backend import Facts, Memory, flat_bytes
+from prism_kernels.cuda.devices import GPUS, SHARED_DEFAULT, Gpu
+from prism_kernels.cuda.dialect import WARP
 from prism_kernels.cuda.gpu_api import Api, configured, load_api
 from prism_kernels.cuda.profile import GpuClock
 
@@ -104,9 +105,14 @@ class GpuBackend:
         with self.guard(f"{path}: does not compile"):
             # one signature makes a dispatcher of one kernel, which takes addresses as they are
             dispatcher = self._api.cuda.jit(signature, launch_bounds=meta["threads"])(function)
+            code = GpuCode(self, dispatcher, meta)
+            if code.facts["spills"]:  # see `compile.ONE_BLOCK`
+                bounds = (meta["threads"], 1)
+                dispatcher = self._api.cuda.jit(signature, launch_bounds=bounds)(function)
+                code = GpuCode(self, dispatcher, meta)
             if meta["shared_bytes"] > SHARED_DEFAULT:
                 self._allow_shared(dispatcher, meta["shared_bytes"])
-            return GpuCode(self, dispatcher, meta)
+            return code
 
     def _allow_shared(self, dispatcher: Any, size: int) -> None:  # noqa: ANN401 - numba's
         """Raise the kernel's limit of dynamic shared memory, which numba-cuda does not."""
@@ -135,14 +141,14 @@ class GpuBackend:
         """Enqueue a copy from host memory."""
         assert isinstance(memory, GpuMemory)
         with self.guard("copy to the GPU"):
-            memory.buffer.copy_to_device(_bytes(array), stream=self.numba_stream(stream))
+            memory.buffer.copy_to_device(flat_bytes(array), stream=self.numba_stream(stream))
 
     def copy_out(self, memory: Memory, array: NDArray[Any], stream: int) -> None:
         """Copy to host memory and wait for it."""
         assert isinstance(memory, GpuMemory)
         handle = self.numba_stream(stream)
         with self.guard("copy from the GPU"):
-            memory.buffer.copy_to_host(_bytes(array), stream=handle)
+            memory.buffer.copy_to_host(flat_bytes(array), stream=handle)
             if handle:
                 handle.synchronize()
 
@@ -262,8 +268,3 @@ def device_of(gpu: Gpu) -> Device:
 
 def _as_int(handle: Any) -> int:  # noqa: ANN401 - an integer, or what a binding makes of one
     return int(getattr(handle, "value", handle) or 0)
-
-
-def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """The bytes of a C-contiguous array, in one dimension."""
-    return array.reshape(-1).view(np.uint8)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from prism.dtypes import TOLERANCES
 from prism.errors import SizeError, UsageError
 from prism_kernels.cuda.arrays import View, library_of
-from prism_kernels.cuda.backend import Backend, Code, Facts, Memory
+from prism_kernels.cuda.backend import Backend, Code, Facts, Memory, flat_bytes
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.seal import read_sealed
 from prism_kernels.signature import Array, Signature, Slot
@@ -253,9 +253,5 @@ class BoundCudaKernel:
         for array, place in zip(arrays, self._inputs, strict=True):
             now = np.empty_like(array)
             self._backend.copy_out(place, now, self._backend.stream)
-            if array.flags.writeable and not np.array_equal(_bytes(now), _bytes(array)):
+            if array.flags.writeable and not np.array_equal(flat_bytes(now), flat_bytes(array)):
                 array[...] = now
-
-
-def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    return array.reshape(-1).view(np.uint8)

@@ -50,6 +50,11 @@ from prism_kernels.tile import (
 )
 from prism_kernels.writer import identifiers
 
+THREADS = (128, 256, 64, 512)
+"""Schedule option `T`: threads of a block, the default first."""
+STAGING = (0, 1)
+"""Schedule option `S`, the default first: 0 stages the operands of contractions where that costs
+less, 1 never; 2, wherever it is possible, is no choice of the tuner's but serves tests."""
 MOST_PARTIALS = 16
 """Numbers per thread that a reduction may keep in registers over the loop."""
 STAGE_BYTES = 48 << 10
@@ -59,8 +64,9 @@ SHARED_READ_BYTES = 8 << 10
 
 
 def plan(program: TileProgram, dtype: str, schedule: Mapping[str, int]) -> Plan:
-    """Decide nests, places and layouts; `target` lists the options."""
-    return _Planner(program, dtype, schedule.get("T", 128), schedule.get("S", 0)).run()
+    """Decide nests, places and layouts; `schedule` holds the options `T` and `S`."""
+    threads, staging = schedule.get("T", THREADS[0]), schedule.get("S", STAGING[0])
+    return _Planner(program, dtype, threads, staging).run()
 
 
 class _Planner:
@@ -250,7 +256,7 @@ class _Planner:
         return sorted(votes, key=lambda a: (-votes[a], -index[a]))
 
     def _contiguous(self, v: ValueId) -> list[DataDim]:
-        """The dim along which a value in global memory is contiguous; of a buffer its last."""
+        """The dim along which a value is contiguous in global memory; none for a buffer."""
         node = self.program.nodes[v]
         if isinstance(node, Store):
             strides = dict(self.program.outputs[node.target].strides)

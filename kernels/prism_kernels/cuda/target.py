@@ -24,20 +24,17 @@ from prism.protocols import Device, KernelSource, Rehearsal
 from prism_kernels.cuda import cost, devices
 from prism_kernels.cuda.compile import Compiled
 from prism_kernels.cuda.compile_cache import compile_cached
-from prism_kernels.cuda.devices import GPUS, Gpu, gpu_named
+from prism_kernels.cuda.devices import Gpu, gpu_named
 from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.cuda.emit import emit, plan_kernel
 from prism_kernels.cuda.gpu import device_of, gpu_backend
 from prism_kernels.cuda.kernel import CudaKernel, load_cuda_kernel
+from prism_kernels.cuda.places import STAGING, THREADS
 from prism_kernels.cuda.rehearsal import smaller
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.simulated import SimulatedBackend
 from prism_kernels.seal import read_sealed
 
-THREADS = (128, 256, 64, 512)
-"""Schedule option `T`: threads of a block."""
-STAGING = (0, 1)
-"""Schedule option `S`: 0 stages operands as the costs say, 1 never, 2 wherever possible."""
 MOST_SIMULATED = 2e7
 """Instructions of all threads that the simulator takes on: about 20 seconds."""
 
@@ -236,4 +233,9 @@ class CompiledKernel:
         raise AssertionError
 
 
-sm_80, sm_86, sm_89, sm_90, h200 = (partial(OfflineTarget, name) for name in GPUS)
+# the GPUs of `devices.GPUS`, as entry points name them
+sm_80 = partial(OfflineTarget, "sm_80")
+sm_86 = partial(OfflineTarget, "sm_86")
+sm_89 = partial(OfflineTarget, "sm_89")
+sm_90 = partial(OfflineTarget, "sm_90")
+h200 = partial(OfflineTarget, "h200")

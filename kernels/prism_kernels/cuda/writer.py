@@ -45,8 +45,10 @@ class Writer(writer.Writer):
         if share.threads == 1:
             return "0"
         name = f"t{share.shift}x{share.threads}"
-        index = f"(tid >> {share.shift})" if share.shift else "tid"
         is_top = self.plan.threads >> share.shift == share.threads
+        index = "tid"
+        if share.shift:
+            index = f"tid >> {share.shift}" if is_top else f"(tid >> {share.shift})"
         mask = "" if is_top else f" & {share.threads - 1}"
         self.coordinates[name] = f"u32({index}{mask})"
         return name

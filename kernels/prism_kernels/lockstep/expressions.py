@@ -16,6 +16,7 @@ from typing import Any, ClassVar, assert_never
 import numpy as np
 
 from prism_kernels.cuda import dialect
+from prism_kernels.cuda.devices import MAX_BLOCKS, MAX_THREADS
 from prism_kernels.lockstep import arithmetic
 from prism_kernels.lockstep.accesses import Accesses
 from prism_kernels.lockstep.code import Action, Code
@@ -25,8 +26,8 @@ from prism_kernels.lockstep.warp import COLLECTIVES
 
 INDICES: Mapping[str, Value] = MappingProxyType(
     {
-        "threadIdx": Value("_thread", Kind.INT, 0, 1023),
-        "blockIdx": Value("_block", Kind.INT, 0, 2**31 - 1),
+        "threadIdx": Value("_thread", Kind.INT, 0, MAX_THREADS - 1),
+        "blockIdx": Value("_block", Kind.INT, 0, MAX_BLOCKS - 1),
     }
 )
 """Attribute of `cuda` -> variable of the rewritten kernel, with the range the hardware has."""

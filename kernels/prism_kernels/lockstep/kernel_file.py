@@ -12,7 +12,6 @@ from types import MappingProxyType
 
 from prism.errors import KernelError, one_line
 from prism_kernels.cuda import dialect
-from prism_kernels.lockstep.functions import CONSTANTS
 from prism_kernels.lockstep.names import Names, Parameter
 
 MAX_CHARACTERS = 1 << 20
@@ -21,7 +20,9 @@ IMPORTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "__future__": frozenset({"annotations"}),
         "numba": frozenset({"cuda"}),
-        "prism_kernels.cuda.intrinsics": frozenset({"u32", "f32", *CONSTANTS, *dialect.FUNCTIONS}),
+        "prism_kernels.cuda.intrinsics": frozenset(
+            {*dialect.CASTS, *dialect.CONSTANTS, *dialect.FUNCTIONS}
+        ),
     }
 )
 """Module -> what a kernel file may import from it. Nothing is imported here."""

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prism.errors import KernelError
+from prism_kernels.cuda.devices import MAX_BLOCKS, MAX_THREADS
 from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.lockstep.code import Action
 from prism_kernels.lockstep.faults import Fault, FaultKind, LockstepFault
@@ -32,8 +33,6 @@ Array = NDArray[np.generic]
 
 STEP_LIMIT = 10_000_000
 """Iterations of one loop in one thread; no test runs that long, so it is taken for endless."""
-MAX_THREADS = 1024
-MAX_BLOCKS = 2**31 - 1
 ELEMENT_BYTES = 4
 
 

@@ -1,21 +1,27 @@
 """The reference encoding: plain backtracking in Python, no solver, written apart from the others.
 
 Places (T,d) that dimension matching ties together form groups; a group is partitioned by one grid
-dim or none, and every member alike. Groups are decided in the order of their first place. Of
-renamings of the grid dims only the one that takes them up in order is visited: a group may take a
-grid dim that is in use, or the next new one. The loop is decided in the same way, over the groups
-that matching ties together among tensors that have loop variables.
+dim or none, along a loop it is partitioned or not, and every member alike. The places are walked in
+order and a group is decided where its first place stands, its grid dim before its loops. Options
+are tried in the order that assignments are sorted in, so they come out sorted, and whoever wants
+only some of them does not pay for the rest.
+
+Of renamings of the grid dims only the one that takes them up in order is visited: a group may take
+a grid dim that is in use, or the next new one. There are no dead ends: what must still be used can
+be, as any group may take any new grid dim, and the walk keeps enough groups for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, product
+from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 
-from prism.ir import DataDim, Enumeration, MappingProblem, MapVar
-from prism_constraints.symmetry import ordered
+from prism.ir import Enumeration, Mapping, MappingProblem, MapVar, ParDim, ParKind, Place
+from prism_constraints.symmetry import places
 
-Group = tuple[tuple[str, DataDim], ...]
+Group = tuple[Place, ...]
 
 
 class BacktrackingEncoding:
@@ -24,104 +30,91 @@ class BacktrackingEncoding:
     name = "backtracking"
 
     def enumerate(self, problem: MappingProblem, *, limit: int | None = None) -> Enumeration:
-        """All assignments up to symmetry, sorted; at most `limit` of them."""
-        loop_choices = [tuple(_loop_choices(problem, p.name)) for p in problem.loops]
-        every = (
-            frozenset().union(grid, *loops)
-            for grid in _grid_choices(problem)
-            for loops in product(*loop_choices)
-        )
-        wanted = None if limit is None else limit + 1
-        found = list(islice(every, wanted))
-        complete = limit is None or len(found) <= limit
-        return Enumeration(ordered(problem, found[:limit]), complete)
+        """All assignments up to symmetry, sorted; with a limit the first `limit` of them."""
+        every = assignments_in_order(problem)
+        found = tuple(every if limit is None else islice(every, limit + 1))
+        return Enumeration(found[:limit], complete=limit is None or len(found) <= limit)
 
 
-def _groups(problem: MappingProblem, *, with_outputs: bool) -> list[Group]:
-    """Places tied together by matching, in order of first place."""
-    group_of: dict[tuple[str, DataDim], list[tuple[str, DataDim]]] = {}
-    for t in problem.tensors:
-        if with_outputs or not t.is_output:
-            for d in t.dims:
-                group_of[t.name, d] = [(t.name, d)]
-    for left, right in problem.equal:
-        if left not in group_of or right not in group_of:
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """One group, to be decided along one loop, or along the grid where `loop` is None."""
+
+    group: Group
+    loop: ParDim | None
+    grid_groups_after: int
+    """How many later decisions can take up a grid dim."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Decisions so far: `used` grid dims, tensors `taken` along each p, the variables chosen."""
+
+    step: int
+    used: int
+    taken: frozenset[tuple[str, str]]
+    true: frozenset[MapVar]
+
+    def takes(self, group: Group, par: ParDim, used: int) -> _Walk | None:
+        """Partition the group along `par`, or None where (1) forbids it."""
+        taking = {(t, par.name) for t, _ in group}
+        if not self.taken.isdisjoint(taking):
+            return None
+        variables = (MapVar(t, d, par.name) for t, d in group)
+        return _Walk(self.step + 1, used, self.taken | taking, self.true.union(variables))
+
+
+def assignments_in_order(problem: MappingProblem) -> Iterator[Mapping]:
+    """All assignments up to symmetry, sorted, found one by one."""
+    decisions = _decisions(problem)
+    grid_groups = sum(decision.loop is None for decision in decisions)
+    if problem.must_partition and len(problem.grid) > grid_groups:
+        return
+    stack = [_Walk(0, 0, frozenset(), frozenset())]
+    while stack:
+        walk = stack.pop()
+        if walk.step == len(decisions):
+            yield Mapping(walk.true)
+        else:
+            stack.extend(reversed(list(_options(problem, decisions[walk.step], walk))))
+
+
+def _options(problem: MappingProblem, decision: _Decision, walk: _Walk) -> Iterator[_Walk]:
+    """The ways to decide, in order: nothing is partitioned, or along the last grid dim, ..."""
+    unused = len(problem.grid) - walk.used if problem.must_partition else 0
+    if decision.loop is not None or unused <= decision.grid_groups_after:
+        yield _Walk(walk.step + 1, walk.used, walk.taken, walk.true)
+    if decision.loop is not None:
+        looped = walk.takes(decision.group, decision.loop, walk.used)
+        if looped is not None:
+            yield looped
+        return
+    for index in reversed(range(min(walk.used + 1, len(problem.grid)))):
+        used = max(walk.used, index + 1)
+        if problem.must_partition and len(problem.grid) - used > decision.grid_groups_after:
             continue
-        keep, merge = group_of[left], group_of[right]
-        if keep is not merge:
-            keep.extend(merge)
-            for place in merge:
-                group_of[place] = keep
-    distinct: dict[int, list[tuple[str, DataDim]]] = {}
-    for members in group_of.values():
-        distinct.setdefault(id(members), members)
-    return [tuple(members) for members in distinct.values()]
+        mapped = walk.takes(decision.group, problem.grid[index], used)
+        if mapped is not None:
+            yield mapped
 
 
-def _clashes(groups: list[Group]) -> list[frozenset[int]]:
-    """For each group the groups before it, or itself, that share a tensor with it.
-
-    A group that holds two dims of one tensor clashes with itself: constraint (1) leaves it
-    unpartitioned for good.
-    """
-    tensors = [[t for t, _ in members] for members in groups]
-    return [
-        frozenset(
-            [j for j in range(i) if set(tensors[i]) & set(tensors[j])]
-            + ([i] if len(set(tensors[i])) < len(tensors[i]) else [])
-        )
-        for i in range(len(groups))
+def _decisions(problem: MappingProblem) -> list[_Decision]:
+    """What is to be decided, in the order of the variables."""
+    rank = {place: i for i, place in enumerate(places(problem))}
+    kinds: list[tuple[ParKind, ParDim | None]] = [(ParKind.LOOP, loop) for loop in problem.loops]
+    if problem.grid:
+        kinds.insert(0, (ParKind.GRID, None))
+    asked = [
+        (rank[group[0]], order, group, loop)
+        for order, (kind, loop) in enumerate(kinds)
+        for group in problem.groups(kind)
+        # a group that holds two dims of one tensor stays whole for good, by (1)
+        if len({t for t, _ in group}) == len(group)
     ]
-
-
-def _grid_choices(problem: MappingProblem) -> Iterator[frozenset[MapVar]]:
-    """Every choice of the grid variables, grid dims taken up in order."""
-    groups = _groups(problem, with_outputs=True)
-    clashes = _clashes(groups)
-    grid = [p.name for p in problem.grid]
-    chosen: list[str | None] = []
-
-    def decide(used: int) -> Iterator[frozenset[MapVar]]:
-        """Decide the next group; the first `used` grid dims are in use."""
-        i = len(chosen)
-        if i == len(groups):
-            if used == len(grid) or not problem.must_partition:
-                yield frozenset(
-                    MapVar(t, d, p)
-                    for members, p in zip(groups, chosen, strict=True)
-                    if p is not None
-                    for t, d in members
-                )
-            return
-        chosen.append(None)
-        yield from decide(used)
-        chosen.pop()
-        if i in clashes[i]:
-            return
-        taken = {chosen[j] for j in clashes[i]}
-        for index in range(min(used + 1, len(grid))):
-            if grid[index] not in taken:
-                chosen.append(grid[index])
-                yield from decide(max(used, index + 1))
-                chosen.pop()
-
-    yield from decide(0)
-
-
-def _loop_choices(problem: MappingProblem, par: str) -> Iterator[frozenset[MapVar]]:
-    """Every choice of the variables of one loop."""
-    groups = _groups(problem, with_outputs=False)
-    clashes = _clashes(groups)
-    looped: list[int] = []
-
-    def decide(i: int) -> Iterator[frozenset[MapVar]]:
-        if i == len(groups):
-            yield frozenset(MapVar(t, d, par) for j in looped for t, d in groups[j])
-            return
-        yield from decide(i + 1)
-        if clashes[i].isdisjoint((*looped, i)):
-            looped.append(i)
-            yield from decide(i + 1)
-            looped.pop()
-
-    yield from decide(0)
+    asked.sort(key=itemgetter(0, 1))
+    decisions: list[_Decision] = []
+    grid_groups_after = 0
+    for _, _, group, loop in reversed(asked):
+        decisions.append(_Decision(group, loop, grid_groups_after))
+        grid_groups_after += loop is None
+    return decisions[::-1]

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from ortools.sat.python import cp_model
 
-from prism.ir import Enumeration, MappingProblem, MapVar, ParDim
-from prism_constraints.symmetry import Place, ordered, places
+from prism.ir import Enumeration, MappingProblem, MapVar, ParDim, Place
+from prism_constraints.cpsat import Variables, branch_in_order, enumerate_in_order
+from prism_constraints.symmetry import places
 
 _MAX_BITS = 60
 """A column of more places does not fit the 64-bit coefficients of one linear constraint."""
-
-Variables = dict[MapVar, cp_model.IntVar]
 
 
 class BooleanEncoding:
@@ -28,13 +27,9 @@ class BooleanEncoding:
     name = "boolean"
 
     def enumerate(self, problem: MappingProblem, *, limit: int | None = None) -> Enumeration:
-        """All assignments up to symmetry, sorted; at most `limit` of them."""
+        """All assignments up to symmetry, sorted; with a limit the first `limit` of them."""
         model, variables = build_model(problem)
-        collector = _Collector(variables, limit)
-        status = _solver().solve(model, collector)
-        # OPTIMAL says that the enumeration ran to its end, FEASIBLE that it was stopped
-        complete = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE) and not collector.stopped
-        return Enumeration(ordered(problem, collector.found)[:limit], complete)
+        return enumerate_in_order(model, variables, limit)
 
 
 def build_model(problem: MappingProblem) -> tuple[cp_model.CpModel, Variables]:
@@ -48,6 +43,7 @@ def build_model(problem: MappingProblem) -> tuple[cp_model.CpModel, Variables]:
     if problem.must_partition:
         for p in problem.grid:
             model.add_bool_or(_column(variables, places(problem), p))
+    branch_in_order(model, variables)
     return model, variables
 
 
@@ -100,36 +96,3 @@ def _symmetry(model: cp_model.CpModel, variables: Variables, problem: MappingPro
 def _column(variables: Variables, rows: tuple[Place, ...], par: ParDim) -> list[cp_model.IntVar]:
     """All variables of one grid dim, in order of places."""
     return [variables[MapVar(t, d, par.name)] for t, d in rows]
-
-
-def _solver() -> cp_model.CpSolver:
-    solver = cp_model.CpSolver()
-    parameters = solver.parameters
-    parameters.enumerate_all_solutions = True
-    # with more workers CP-SAT loses solutions and still answers OPTIMAL (google/or-tools#1186)
-    parameters.num_workers = 1
-    parameters.random_seed = 0
-    # fastest on models of this size
-    parameters.cp_model_presolve = False
-    parameters.linearization_level = 0
-    return solver
-
-
-class _Collector(cp_model.CpSolverSolutionCallback):
-    """Collects solutions; stops at the first one beyond the limit."""
-
-    def __init__(self, variables: Variables, limit: int | None) -> None:
-        super().__init__()
-        self._named = [(variable.index, name) for name, variable in variables.items()]
-        self._limit = limit
-        self.found: set[frozenset[MapVar]] = set()
-        self.stopped = False
-
-    def on_solution_callback(self) -> None:
-        """Called by CP-SAT at each solution."""
-        # reading the response once is twice as fast as asking for each variable
-        values = self.response_proto.solution
-        self.found.add(frozenset(name for index, name in self._named if values[index]))
-        if self._limit is not None and len(self.found) > self._limit:
-            self.stopped = True
-            self.stop_search()

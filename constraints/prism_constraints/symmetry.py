@@ -16,9 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import permutations
 
-from prism.ir import Assignment, DataDim, MappingProblem, MapVar
-
-Place = tuple[str, DataDim]
+from prism.ir import Assignment, MappingProblem, MapVar, Place
 
 
 def places(problem: MappingProblem) -> tuple[Place, ...]:

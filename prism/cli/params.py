@@ -182,6 +182,12 @@ def search_options(function: Decorated) -> Decorated:
             help="Pruners to switch off.",
         ),
         click.option(
+            "--also",
+            callback=parse_names,
+            metavar="PRUNER|FILE.py:CLASS,..",
+            help="Optional pruners to add, or your own.",
+        ),
+        click.option(
             "--axioms",
             multiple=True,
             callback=axiom_specs,
@@ -193,9 +199,14 @@ def search_options(function: Decorated) -> Decorated:
             "--generator",
             default="cone",
             show_default=True,
-            callback=only("cone"),
-            metavar="NAME",
-            help="Who builds graphs.",
+            metavar="cone|forward",
+            help="Who builds graphs: cone, or forward, the paper's own, which is slower.",
+        ),
+        click.option(
+            "--concrete",
+            callback=parse_names,
+            metavar="imap,fmap,omap",
+            help="Maps to enumerate during the search (forward only).",
         ),
     )
     for option in reversed(options):

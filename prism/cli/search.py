@@ -19,7 +19,7 @@ from prism.cli.render import seconds, table
 from prism.cli.run import Bar, Run, answering
 from prism.frontend import load_program
 from prism.ir import format_program
-from prism.search import SearchOptions, SearchResult, search
+from prism.search import MODES, SearchOptions, SearchResult, search
 
 SHOWN = 12
 """Graphs in the table; `prism show` prints them all."""
@@ -31,9 +31,9 @@ SHOWN = 12
     "--mode",
     default="count",
     show_default=True,
-    callback=only("count"),
+    callback=only(*MODES),
     metavar="MODE",
-    help="What to look for.",
+    help="count: every graph within the limits; tune: those that may be the fastest.",
 )
 @search_options
 @budget_option(SearchOptions().budget_s)
@@ -72,11 +72,8 @@ def command(
 def make_options(**given: Any) -> SearchOptions:  # noqa: ANN401 - values of command line options
     """Search options from what the command line gave; what it did not give stays the default."""
     names = {"budget": "budget_s"}
-    ignored = {"mode", "generator"}  # their only values are what the search does
     chosen = {
-        names.get(name, name): value
-        for name, value in given.items()
-        if value is not None and name not in ignored
+        names.get(name, name): value for name, value in given.items() if value is not None
     }
     options = SearchOptions(**chosen)
     options.check()
@@ -106,12 +103,14 @@ def search_json(result: SearchResult) -> dict[str, Any]:
     return {
         "program": result.program.name,
         "program_text": format_program(result.program),
-        "mode": "count",
-        "generator": "cone",
+        "mode": result.options.mode,
+        "generator": result.options.generator,
+        "concrete": list(result.options.concrete),
         "encoding": result.options.encoding,
         "axioms": list(result.options.axioms),
         "axioms_fingerprint": result.fingerprint,
         "without": list(result.options.without),
+        "also": list(result.options.also),
         "limits": dict(result.limits),
         "search_s": result.search_s,
         "complete": result.complete,
@@ -167,7 +166,7 @@ def funnel(counters: Mapping[str, Any]) -> Iterator[RenderableType]:
     ]
     yield table(("encoding", ">models", ">assignments", ">time"), encodings)
     verdicts = ("verified", "proved", "not_proved", "gave_up")
-    stages = ("dags", "candidates", *verdicts)
+    stages = ("states", "dags", "candidates", *verdicts)
     rows = [tuple(str(counters.get(name, "-")) for name in stages)]
     yield table(tuple(f">{name.replace('_', ' ')}" for name in stages), rows)
 

@@ -16,6 +16,7 @@ from typing import Any
 from prism.errors import PrismError, TraceError, one_line
 from prism.frontend.builder import Axes, Builder, live_below
 from prism.frontend.dims import DimsError, DimTable, parse_dims
+from prism.frontend.scopes import named_apart
 from prism.frontend.site import definition_error, function_name, raised_error
 from prism.frontend.tensor import Tensor
 from prism.ir import (
@@ -203,6 +204,7 @@ def _finished(
     outputs = tuple(
         Output(place[root], result.axes) for root, result in zip(roots, results, strict=True)
     )
+    nodes, outputs = named_apart(nodes, outputs, table.alias)
     used = [d for a in arguments for d in a.axes if d is not None]
     for node in nodes:
         match node:

@@ -26,13 +26,16 @@ from prism.ir.mapping import (
     LOOP_DIM,
     REPLICATED,
     Assignment,
+    Column,
     Enumeration,
+    Legality,
     MappedTensor,
     Mapping,
     MappingProblem,
     MapVar,
     ParDim,
     ParKind,
+    Place,
 )
 from prism.ir.ops import OPS, Linearity, OpKind, OpSpec
 from prism.ir.parse import parse_program, parse_sgraph
@@ -53,6 +56,7 @@ from prism.ir.program import (
     live_nodes,
     result_dims,
 )
+from prism.ir.scopes import DimGroups, Occurrence, rename_groups
 from prism.ir.sizes import Size, tile_size
 from prism.ir.stages import LoopStage, loop_stages, stage_names
 from prism.ir.text import format_mapping, format_program, format_sgraph
@@ -70,13 +74,16 @@ __all__ = [
     "Assignment",
     "BlockGraph",
     "BlockNode",
+    "Column",
     "Const",
     "DataDim",
+    "DimGroups",
     "DimInfo",
     "Enumeration",
     "GraphOp",
     "Input",
     "InputLoader",
+    "Legality",
     "Linearity",
     "LoopStage",
     "MapVar",
@@ -85,12 +92,14 @@ __all__ = [
     "MappingProblem",
     "MuGraph",
     "Node",
+    "Occurrence",
     "OpKind",
     "OpSpec",
     "Output",
     "OutputSaver",
     "ParDim",
     "ParKind",
+    "Place",
     "Program",
     "SGraph",
     "Size",
@@ -114,6 +123,7 @@ __all__ = [
     "output_name",
     "parse_program",
     "parse_sgraph",
+    "rename_groups",
     "result_dims",
     "sizes_of",
     "stage_names",

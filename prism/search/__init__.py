@@ -6,27 +6,39 @@ from prism.artifact import FoundGraph
 from prism.identity import PROGRAM_ID, graph_id
 from prism.search.assemble import program_graph
 from prism.search.explain import explain
-from prism.search.options import RejectedGraph, SearchOptions, SearchResult
+from prism.search.generators import GENERATORS
+from prism.search.options import MODES, RejectedGraph, SearchOptions, SearchResult
 from prism.search.pruning import (
+    Classifier,
+    Ended,
     Equality,
     Gate,
+    Grown,
     Matched,
     Matcher,
+    Narrowed,
     Offered,
     Partial,
     Placed,
     Pruner,
     Saved,
+    Tiled,
 )
 from prism.search.search import Progress, search
 
 __all__ = [
+    "GENERATORS",
+    "MODES",
     "PROGRAM_ID",
+    "Classifier",
+    "Ended",
     "Equality",
     "FoundGraph",
     "Gate",
+    "Grown",
     "Matched",
     "Matcher",
+    "Narrowed",
     "Offered",
     "Partial",
     "Placed",
@@ -36,6 +48,7 @@ __all__ = [
     "Saved",
     "SearchOptions",
     "SearchResult",
+    "Tiled",
     "explain",
     "graph_id",
     "program_graph",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from prism.errors import PluginError, PrismError
 from prism.ir import Assignment, DataDim, Enumeration, Mapping, MappingProblem, MapVar
 from prism.plugins import Group, load
-from prism.protocols import Encoding
+from prism.protocols import Encoding, StrongerEncoding
 
 ADVICE = "constraints/README.md lists the rules; --encoding backtracking follows them"
 MAX_SHOWN = 160
@@ -68,7 +68,29 @@ def checked_answer(encoding: Encoding, problem: MappingProblem, limit: int) -> E
     fault = _form_fault(answer, limit) or _first_fault(answer, problem)
     if fault is not None:
         raise PluginError(f"{where}: {fault}. {ADVICE}")
+    if isinstance(encoding, StrongerEncoding):
+        _check_strength(encoding, problem, answer, where)
     return answer
+
+
+def _check_strength(
+    encoding: StrongerEncoding, problem: MappingProblem, answer: Enumeration, where: str
+) -> None:
+    """Refuse an answer that an encoding's own check would not keep."""
+    for number, assignment in enumerate(answer.assignments):
+        try:
+            is_kept = encoding.keeps(problem, assignment)
+        except (PrismError, MemoryError):
+            raise
+        except Exception as error:
+            raise PluginError(
+                f"{where} fails: {type(error).__name__}: {error}; correct its `keeps`"
+            ) from error
+        if not is_kept:
+            raise PluginError(
+                f"{where}: assignment {number} ({_shown(assignment)}) fails the check that the "
+                f"encoding declares, {encoding.check!r}; leave it out, or declare what is done"
+            )
 
 
 def _form_fault(answer: object, limit: int) -> str | None:
@@ -91,9 +113,9 @@ def _first_fault(answer: Enumeration, problem: MappingProblem) -> str | None:
     rules = _Rules(problem)
     last = -1
     for number, assignment in enumerate(answer.assignments):
-        broken = rules.broken(assignment)
-        if broken is None:
-            key = rules.key(assignment)
+        key = rules.key(assignment)
+        broken = rules.broken(assignment) if key is None else None
+        if key is not None:
             if key == last:
                 broken = "it is there twice"
             elif key < last:
@@ -105,12 +127,16 @@ def _first_fault(answer: Enumeration, problem: MappingProblem) -> str | None:
 
 
 class _Rules:
-    """The constraints of one problem."""
+    """The constraints of one problem.
+
+    An assignment is read as one binary number, its first variable the highest digit, and held
+    against masks of such digits; only for a wrong one is it worked out what is wrong.
+    """
 
     def __init__(self, problem: MappingProblem) -> None:
         variables = problem.variables()
         self._problem = problem
-        self._rank = {v: len(variables) - 1 - i for i, v in enumerate(variables)}
+        self._digit = {v: 1 << (len(variables) - 1 - i) for i, v in enumerate(variables)}
         self._grid = [p.name for p in problem.grid]
         self._places = {
             place: i for i, place in enumerate((t.name, d) for t in problem.tensors for d in t.dims)
@@ -119,22 +145,64 @@ class _Rules:
         for one, other in sorted(problem.equal):
             self._tied.setdefault(one, []).append(other)
             self._tied.setdefault(other, []).append(one)
+        by_par: dict[tuple[str, str], int] = {}
+        by_place: dict[Place, int] = {}
+        columns = dict.fromkeys(self._grid, 0)
+        for v, digit in self._digit.items():
+            by_par[v.tensor, v.par] = by_par.get((v.tensor, v.par), 0) | digit
+            if v.par in columns:
+                by_place[v.tensor, v.dim] = by_place.get((v.tensor, v.dim), 0) | digit
+                columns[v.par] |= digit
+        self._at_most_one = (*by_par.values(), *by_place.values())
+        self._columns = tuple(columns.values())
+        self._equal = tuple(
+            digit | self._digit[other]
+            for v, digit in self._digit.items()
+            for tensor, dim in self._tied.get((v.tensor, v.dim), ())
+            if (other := MapVar(tensor, dim, v.par)) in self._digit
+        )
 
-    def key(self, assignment: Assignment) -> int:
-        """The variables as one binary number: the order is by variables, false first."""
-        return sum(1 << self._rank[v] for v in assignment.true)
+    def key(self, assignment: object) -> int | None:
+        """The assignment's number, which sorts it; None where a rule is broken."""
+        if not isinstance(assignment, Mapping) or type(assignment.true) is not frozenset:
+            return None
+        key = 0
+        for v in assignment.true:
+            digit = self._digit.get(v)
+            if digit is None:
+                return None
+            key |= digit
+        return key if self._holds(key) else None
 
-    def broken(self, assignment: object) -> str | None:
-        """The rule that an assignment breaks, or None."""
+    def _holds(self, key: int) -> bool:
+        for mask in self._at_most_one:
+            ours = key & mask
+            if ours & (ours - 1):
+                return False
+        if any(key & both not in (0, both) for both in self._equal):
+            return False
+        before = len(self._digit) + 1
+        for mask in self._columns:
+            # the first place of each grid dim comes after that of its predecessor
+            first = (key & mask).bit_length()
+            if first and first >= before:
+                return False
+            if self._problem.must_partition and not first:
+                return False
+            before = first
+        return True
+
+    def broken(self, assignment: object) -> str:
+        """The rule that an assignment breaks, where `key` finds none."""
         if not isinstance(assignment, Mapping):
             return f"it is {_kind(assignment)}, not a prism.ir.Mapping"
         true = assignment.true
         if type(true) is not frozenset:
             return f"its `true` is {_kind(true)}, not a frozenset of prism.ir.MapVar"
-        unknown = sorted(str(v) for v in true if v not in self._rank)
+        unknown = sorted(str(v) for v in true if v not in self._digit)
         if unknown:
             return f"{unknown[0]} is no variable of the problem (`problem.variables()`)"
-        return next(self._broken_rules(assignment), None)
+        return next(self._broken_rules(assignment), "it breaks a rule")
 
     def _broken_rules(self, assignment: Assignment) -> Iterator[str]:
         true = assignment.true
@@ -164,7 +232,7 @@ class _Rules:
         for v in sorted(true):
             for tensor, dim in self._tied.get((v.tensor, v.dim), ()):
                 other = MapVar(tensor, dim, v.par)
-                if other in self._rank and other not in true:
+                if other in self._digit and other not in true:
                     yield f"rule (3): {v} and {other} are tied and must be equal"
 
 

@@ -14,10 +14,11 @@ that was never split. They hold more and compute no less than the graph that spl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 from prism.ir import OPS, DataDim, Input, OpKind, output_name
 from prism.search.macros import MACRO_OF
-from prism.search.pruning import Equality, Offered, Partial
+from prism.search.pruning import Equality, Grown, Narrowed, Offered, Partial, Tiled
 from prism.search.wiring import Arena, TermId, Wired, dims_in
 
 Key = tuple[TermId, int]
@@ -33,11 +34,17 @@ class DimensionPruner:
         """Why the partial graph cannot be completed, or None."""
         match partial:
             case Offered(operator=operator, operand_dims=operand_dims):
-                if operator.op in MACRO_OF or OPS[operator.op].kind is OpKind.ELEMENTWISE:
-                    return None
-                if all(operator.dim in dims for dims in operand_dims):
-                    return None
-                return f"{operator.op} over {operator.dim}, which an operand does not have"
+                return _missing(operator.op, operator.dim, operand_dims)
+            case Grown(op=op, dim=dim, operand_dims=operand_dims):
+                return _missing(op, dim, operand_dims)
+            case Tiled(op=op, tiles=tiles, operand_dims=operand_masks):
+                # a dim of two operands is a tile in both or in neither
+                pairs = combinations(zip(tiles, operand_masks, strict=True), 2)
+                if any((a ^ b) & a_dims & b_dims for (a, a_dims), (b, b_dims) in pairs):
+                    return f"{op} of a tile and a whole of one dim"
+                return None
+            case Narrowed(par=par, matched=0):
+                return f"no map of the inputs along {par} splits the matched dims alike"
             case _:
                 return None
 
@@ -54,6 +61,17 @@ class DimensionPruner:
         for key, place in _places(arena, leaves, wired.roots):
             members.setdefault(groups.find(key), []).append(place)
         return frozenset((names[0], other) for names in members.values() for other in names[1:])
+
+
+def _missing(
+    op: str, dim: DataDim | None, operand_dims: Sequence[frozenset[DataDim]]
+) -> str | None:
+    """Why an operator over `dim` does not fit its operands, or None."""
+    if op in MACRO_OF or OPS[op].kind is OpKind.ELEMENTWISE:
+        return None
+    if all(dim in dims for dims in operand_dims):
+        return None
+    return f"{op} over {dim}, which an operand does not have"
 
 
 def _places(

@@ -70,6 +70,13 @@ _MAXIMA = frozenset({"max"})
 """Reductions whose parts combine by taking the largest; parts of the others are added."""
 
 
+_LATTICE = frozenset({"max", "maximum"})
+"""What commutes with a maximum in all operands together."""
+
+_RISING = {"max": (0,), "maximum": (0, 1), "add": (0, 1), "sub": (0,)}
+"""The operands in which an operator commutes with a maximum, the others being whole."""
+
+
 class _FaultError(Exception):
     """The first node that does not fit."""
 
@@ -166,8 +173,8 @@ class _Reading:
         spec = OPS[node.op]
         unfinished = [j for j in node.operands if isinstance(self.parts[j], Summand | Peak)]
         first = unfinished[0]
-        if all(isinstance(self.parts[j], Peak) for j in node.operands):
-            if node.op in _MAXIMA:
+        if any(isinstance(self.parts[j], Peak) for j in unfinished):
+            if self._is_peak(node):
                 return Peak()
         elif all(isinstance(self.parts[j], Summand) for j in unfinished):
             match spec.linearity:
@@ -191,6 +198,17 @@ class _Reading:
         beside = f" beside a value that is {others[0]}" if others else ""
         raise _FaultError(
             f"{self.parts[first]} value of {self._name(first)} enters %{i} = {node.op}{beside}"
+        )
+
+    def _is_peak(self, node: Apply) -> bool:
+        """Whether the largest of the results is the result of the largest."""
+        parts = [self.parts[j] for j in node.operands]
+        peaks = [k for k, part in enumerate(parts) if isinstance(part, Peak)]
+        whole = [k for k, part in enumerate(parts) if isinstance(part, Whole)]
+        return (
+            len(peaks) + len(whole) == len(parts)
+            and set(peaks) <= set(_RISING.get(node.op, ()))
+            and (len(peaks) == 1 or node.op in _LATTICE)
         )
 
     def _accumulated(self, i: int, node: Accumulator) -> Part:

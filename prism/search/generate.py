@@ -1,4 +1,4 @@
-"""Generates candidates: op DAGs, their mappings, legal grids, loop stages, within the budgets.
+"""Generators of candidates, and the default one, which walks the cone backwards.
 
 The steps nest as the paper's generation does: an op DAG is wired, its mappings come from the
 encoding, each grid dim is placed, each loop mapping staged. Candidates come out the best looking
@@ -8,193 +8,156 @@ first, so that a budget on verification cuts the worst. What a limit cut is note
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any, Protocol
 
 from prism.protocols import Encoding
-from prism.search.assemble import Candidate
 from prism.search.cone import Cone
 from prism.search.dags import OpDag, Steps, dag_table, op_dags
-from prism.search.grid import Column, GridPlacement, leaf_state
+from prism.search.grid import leaf_state
 from prism.search.macros import ClassId, Operator
-from prism.search.mappings import MappedDims, Mappings
+from prism.search.mapper import Cuts, Late, Limits, Mapper
+from prism.search.placement import REPLICATED, State
 from prism.search.pruning import Gate, Matched, Offered
-from prism.search.ranking import Ranked, rank
-from prism.search.stages import (
-    PlacementRules,
-    Stage,
-    StageLimits,
-    StageWalk,
-    accumulator_operators,
-)
-from prism.search.wiring import Arena, TermId, Wired
+from prism.search.ranking import Ranked
+from prism.search.stages import Stage, StageLimits, StageWalk
+from prism.search.wiring import Arena, Wired
 
 MAX_PARTIAL_DAGS = 100_000
-MAX_CANDIDATES_PER_DAG = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The budgets of generation in numbers; `candidates` bounds how many are listed."""
+class Materials:
+    """What every generator is made from."""
 
-    max_ops: int
-    max_accumulators: int
-    grid_dims: int
-    candidates: int
+    arena: Arena
+    gate: Gate
+    encoding: Encoding
+    limits: Limits
+    cuts: Cuts
 
-
-@dataclass(slots=True)
-class Cuts:
-    """What was left out.
-
-    `counts`: how often each budget cut. `sentences`: what makes the search incomplete; the budgets
-    that the caller set (operators, accumulators) do not.
-    """
-
-    sentences: dict[str, None] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, budget: str, sentence: str | None = None, count: int = 1) -> None:
-        """Note a cut."""
-        self.counts[budget] = self.counts.get(budget, 0) + count
-        if sentence is not None:
-            self.sentences[sentence] = None
+    def mapper(self) -> Mapper:
+        """A mapper of these."""
+        return Mapper(self.arena, self.gate, self.encoding, self.limits, self.cuts)
 
 
-class Generator:
-    """The tables that the steps share."""
+class Generator(Protocol):
+    """What a search needs of a generator."""
 
-    def __init__(
-        self, arena: Arena, gate: Gate, encoding: Encoding, limits: Limits, cuts: Cuts
-    ) -> None:
-        self.mappings = Mappings(encoding, arena)
-        self.steps = Steps(MAX_PARTIAL_DAGS)
-        self.dag_count = 0
-        self._arena = arena
-        self._gate = gate
-        self._limits = limits
-        self._cuts = cuts
-        self._rules = PlacementRules(arena, gate)
-        self._placement = GridPlacement(arena, gate, self._rules)
-        self._own: frozenset[TermId] = frozenset()
+    mapper: Mapper
 
     def candidates(
-        self, cone: Cone, is_late: Callable[[], bool], progress: Callable[[int], None]
+        self, cone: Cone, is_late: Late, progress: Callable[[int], None]
+    ) -> list[Ranked]:
+        """Every candidate within the budgets, the best looking first."""
+
+    def counters(self) -> dict[str, Any]:
+        """What it did: `states` visited, `dags` completed, and what is its own."""
+
+
+class ConeGenerator:
+    """Lists the op DAGs of the cone and stages each; there are no dead ends.
+
+    A state is a partial DAG visited, or one step in staging a DAG along the loop.
+    """
+
+    def __init__(self, materials: Materials) -> None:
+        self.mapper = materials.mapper()
+        self.steps = Steps(MAX_PARTIAL_DAGS)
+        self._dag_count = 0
+        self._stage_steps = 0
+        self._arena = materials.arena
+        self._gate = materials.gate
+        self._limits = materials.limits
+        self._cuts = materials.cuts
+
+    def counters(self) -> dict[str, Any]:
+        """What it did."""
+        return {
+            "states": self.steps.visited + self._stage_steps,
+            "partial_dags": self.steps.visited,
+            "dags": self._dag_count,
+        }
+
+    def candidates(
+        self, cone: Cone, is_late: Late, progress: Callable[[int], None]
     ) -> list[Ranked]:
         """Every candidate within the budgets, the best looking first."""
         out: list[Ranked] = []
         seen: set[tuple[int, ...]] = set()
         own = self._arena.wire(cone, preferred_dag(cone))
-        self._own = frozenset(() if own is None else own.nodes)
+        self.mapper.own = frozenset(() if own is None else own.nodes)
         for wired in self._wired_dags(cone):
             if wired.roots in seen:
                 continue  # a macro beside its parts written out: the same terms
             seen.add(wired.roots)
-            self.dag_count += 1
+            self._dag_count += 1
             # late, not even the rest of this one
-            out.extend(takewhile(lambda _: not is_late(), self._placed(wired)))
+            out.extend(takewhile(lambda _: not is_late(1.0), self._placed(wired)))
             progress(len(out))
             if len(out) >= self._limits.candidates:
                 self._cuts.add("candidates", f"candidates: stopped after {len(out)}")
                 break
-            if is_late():
+            if is_late(1.0):
                 self._cuts.add("budget_s", "time: not every op DAG was tried")
                 break
         return sorted(out, key=lambda found: found.rank)
 
     def _wired_dags(self, cone: Cone) -> Iterator[Wired]:
         """The op DAGs as terms, those that the pruners keep."""
-        table = dag_table(cone, lambda operator: self._gate.keeps(offered(cone, operator)))
+        own = {operator for _, operator in preferred_dag(cone)}
+        table = dag_table(cone, lambda o: self._gate.keeps(offered(cone, o, is_own=o in own)))
         for dag in op_dags(table, self._limits.max_ops, self.steps):
             wired = self._arena.wire(cone, dag)
-            if wired is None or not self._fits_outputs(wired):
+            if wired is None or not fits_outputs(self._arena, wired.roots):
                 self._cuts.add("malformed")
+            elif self.mapper.op_count(wired, None) > self._limits.max_ops:
+                self._cuts.add("max_ops")
             elif self._gate.keeps(Matched(self._arena, wired)):
                 yield wired
         if self.steps.is_cut:
             limit = self.steps.limit
             self._cuts.add("partial_dags", f"op DAGs: stopped after {limit} partial ones")
 
-    def _fits_outputs(self, wired: Wired) -> bool:
-        """Whether every output varies along the dims the program's own does."""
-        program = self._arena.program
-        dims = program.tensor_dims()
-        return all(
-            self._arena.terms[root].dims == self._arena.mask(tuple(dims[output.tensor]))
-            for root, output in zip(wired.roots, program.outputs, strict=True)
-        )
-
     def _placed(self, wired: Wired) -> Iterator[Ranked]:
-        """The candidates of one op DAG.
+        """The candidates of one op DAG."""
+        return self.mapper.candidates(wired, lambda loop: self._stages(wired, loop))
 
-        A graph with fewer grid dims is one with more of them at size one, but both are counted,
-        as the paper does; without any grid only where no grid dim is legal.
-        """
-        equal = self._gate.equalities(self._arena, wired)
-        legal: dict[Column, bool] = {}
-        stages: dict[tuple[int, ...], tuple[Stage | None, ...]] = {}
-        found = 0
-        for count in range(self._limits.grid_dims, -1, -1):
-            if count == 0 and found:
-                return
-            mapped = self.mappings.of(wired, equal, count)
-            if self.mappings.is_cut:
-                self._cuts.add("mappings", "mappings: an enumeration was cut short")
-            for dims in mapped:
-                if not all(self._is_legal(wired, column, legal) for column in dims.grid):
-                    continue
-                if dims.loop not in stages:
-                    stages[dims.loop] = tuple(self._stages(wired, dims))
-                for stage in stages[dims.loop]:
-                    ranked = self._ranked(wired, stage, dims)
-                    if ranked is not None:
-                        found += 1
-                        yield ranked
-                if found >= MAX_CANDIDATES_PER_DAG:
-                    self._cuts.add("candidates", "candidates: one op DAG has too many")
-                    return
-
-    def _is_legal(self, wired: Wired, column: Column, known: dict[Column, bool]) -> bool:
-        """Whether a grid dim is used by some output and leaves all of them as mapped."""
-        if column not in known:
-            is_used = any(dim >= 0 for dim in column.outputs)
-            known[column] = is_used and self._placement.is_legal(wired, column)
-        return known[column]
-
-    def _stages(self, wired: Wired, dims: MappedDims) -> Iterator[Stage | None]:
+    def _stages(self, wired: Wired, loop: tuple[State, ...]) -> Iterator[Stage | None]:
         """The loop stages of an op DAG under one mapping of its inputs along the loop."""
-        if not dims.has_loop:
+        if all(state == REPLICATED for state in loop):
             yield None
             return
         terms = self._arena.terms
-        leaves = {t: leaf_state(terms[t].inputs, dims.loop) for t in wired.leaves}
+        leaves = {t: leaf_state(terms[t].inputs, loop) for t in wired.leaves}
         limits = StageLimits(self._limits.max_accumulators)
-        walk = StageWalk(self._arena, wired, leaves, self._rules, limits)
+        walk = StageWalk(self._arena, wired, leaves, self.mapper.rules, limits)
         yield from walk.stages()
+        self._stage_steps += walk.steps
         if walk.is_cut:
             self._cuts.add("stages", "loop stages: one op DAG has too many")
         if walk.is_over_accumulators:
             self._cuts.add("max_accumulators")
 
-    def _ranked(self, wired: Wired, stage: Stage | None, dims: MappedDims) -> Ranked | None:
-        """The candidate with its counts, or None beyond the operator budget."""
-        accumulated = () if stage is None else stage.accumulated
-        inputs = sum(self._arena.terms[t].inputs > 0 for t in wired.leaves)
-        op_count = inputs + wired.operator_count + accumulator_operators(self._arena, accumulated)
-        if op_count > self._limits.max_ops:
-            self._cuts.add("max_ops")
-            return None
-        candidate = Candidate(wired, stage, dims.assignment, len(dims.grid))
-        order = rank(self._arena, self._placement, candidate, dims.grid, self._own)
-        return Ranked(order, candidate, op_count, len(accumulated))
+
+def fits_outputs(arena: Arena, roots: tuple[int, ...]) -> bool:
+    """Whether every output varies along the dims the program's own does."""
+    program = arena.program
+    dims = program.tensor_dims()
+    return all(
+        arena.terms[root].dims == arena.mask(tuple(dims[output.tensor]))
+        for root, output in zip(roots, program.outputs, strict=True)
+    )
 
 
-def offered(cone: Cone, operator: Operator) -> Offered:
+def offered(cone: Cone, operator: Operator, *, is_own: bool) -> Offered:
     """An operator as pruners see it."""
     return Offered(
         operator,
         tuple(c in cone.computable for c in operator.children),
         tuple(cone.dims.get(c, frozenset()) for c in operator.children),
+        is_own,
     )
 
 

@@ -49,9 +49,13 @@ class GridPlacement:
             for root, mapped in zip(wired.roots, column.outputs, strict=True)
         )
 
+    def state(self, term: TermId, column: Column) -> State:
+        """The state of a term along a grid dim; for legal columns, the tile where there are two."""
+        return max(self._known[column.inputs][term])
+
     def is_sharded(self, term: TermId, column: Column) -> bool:
         """Whether blocks along the grid dim share the term's work; for legal columns."""
-        return max(self._known[column.inputs][term]) >= 0
+        return self.state(term, column) >= 0
 
     def _states(
         self, term: TermId, inputs: tuple[State, ...], known: Mapping[TermId, frozenset[State]]

@@ -2,26 +2,31 @@
 
 Every mapping of the search comes from the encoding that was selected. With named dims the problem
 depends only on the inputs' dims, on which of them are matched and on how many grid dims there are,
-so many op DAGs share one.
+so many op DAGs share one; its canonical form is the key under which answers are kept. A problem for
+a stronger encoding also states what placement knows of the op DAG (`legality`).
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from prism.ir import (
     GRID_DIMS,
     LOOP_DIM,
     Assignment,
+    Legality,
     MappedTensor,
     MappingProblem,
     ParDim,
+    Place,
     output_name,
 )
-from prism.protocols import Encoding
+from prism.protocols import Encoding, StrongerEncoding
 from prism.search.answers import checked_answer
 from prism.search.grid import Column
+from prism.search.legality import Judges, legality
 from prism.search.placement import REPLICATED, State
 from prism.search.pruning import Equality
 from prism.search.wiring import Arena, Wired
@@ -41,16 +46,15 @@ class MappedDims:
     grid: tuple[Column, ...]
     loop: tuple[State, ...]
 
-    @property
-    def has_loop(self) -> bool:
-        """Whether the loop partitions anything; if not, there is none."""
-        return any(state != REPLICATED for state in self.loop)
-
 
 @dataclass(slots=True)
 class EncodingCount:
-    """What the encoding did in one search."""
+    """What the encoding did in one search: `problems` it was asked for, `models` it had to solve.
 
+    The other answers were known.
+    """
+
+    problems: int = 0
     models: int = 0
     assignments: int = 0
     seconds: float = 0.0
@@ -65,24 +69,56 @@ class Mappings:
         self._encoding = encoding
         self._arena = arena
         self._known: dict[MappingProblem, tuple[MappedDims, ...]] = {}
+        self._input_place = {name: i for i, name in enumerate(arena.input_names)}
+        self._output_place = {output_name(i): i for i in range(len(arena.program.outputs))}
+
+    def legality(
+        self,
+        wired: Wired,
+        equal: frozenset[Equality],
+        is_legal_on_grid: Callable[[Column], bool],
+        has_stage: Callable[[tuple[State, ...]], bool],
+    ) -> Legality:
+        """What placement knows of an op DAG; nothing where the encoding would not use it."""
+        if not isinstance(self._encoding, StrongerEncoding):
+            return Legality()
+        judges = Judges(
+            grid=lambda places: is_legal_on_grid(self._column(places)),
+            loop=lambda places: has_stage(self._column(places).inputs),
+        )
+        return legality(self._problem(wired, equal, GRID_DIMS[:1]), judges)
 
     def of(
-        self, wired: Wired, equal: frozenset[Equality], grid_count: int
+        self,
+        wired: Wired,
+        equal: frozenset[Equality],
+        grid_count: int,
+        legal: Legality = Legality(),  # noqa: B008 - a frozen value
     ) -> tuple[MappedDims, ...]:
         """All mappings of an op DAG over so many grid dims and at most one loop."""
         problem = self._problem(wired, equal, GRID_DIMS[:grid_count])
+        problem = replace(problem, legal=legal)
+        self.count.problems += 1
         known = self._known.get(problem)
         if known is None:
-            start = time.perf_counter()
-            most = max(1, MAX_VALUES // max(1, len(problem.variables())))
-            result = checked_answer(self._encoding, problem, min(MAX_ASSIGNMENTS, most))
-            self.count.seconds += time.perf_counter() - start
-            self.count.models += 1
-            self.count.assignments += len(result.assignments)
-            self.is_cut = self.is_cut or not result.complete
-            known = tuple(self._decoded(problem, a) for a in result.assignments)
+            # one DAG may tie the same places together by other equalities
+            canonical = problem.canonical()
+            known = self._known.get(canonical)
+            if known is None:
+                known = self._known[canonical] = self._asked(canonical)
             self._known[problem] = known
         return known
+
+    def _asked(self, problem: MappingProblem) -> tuple[MappedDims, ...]:
+        """The encoding's answer."""
+        start = time.perf_counter()
+        most = max(1, MAX_VALUES // max(1, len(problem.variables())))
+        result = checked_answer(self._encoding, problem, min(MAX_ASSIGNMENTS, most))
+        self.count.seconds += time.perf_counter() - start
+        self.count.models += 1
+        self.count.assignments += len(result.assignments)
+        self.is_cut = self.is_cut or not result.complete
+        return tuple(self._decoded(problem, a) for a in result.assignments)
 
     def _problem(
         self, wired: Wired, equal: frozenset[Equality], grid: tuple[ParDim, ...]
@@ -110,16 +146,19 @@ class Mappings:
         return MappingProblem((*inputs, *outputs), grid, (LOOP_DIM,), equal)
 
     def _decoded(self, problem: MappingProblem, assignment: Assignment) -> MappedDims:
-        place = {name: i for i, name in enumerate(self._arena.input_names)}
-        outputs = len(self._arena.program.outputs)
-        target = {output_name(i): i for i in range(outputs)}
-        inputs = {p.name: [REPLICATED] * len(place) for p in (*problem.grid, LOOP_DIM)}
-        saved = {p.name: [REPLICATED] * outputs for p in problem.grid}
+        places: dict[str, list[Place]] = {p.name: [] for p in (*problem.grid, LOOP_DIM)}
         for var in assignment.true:
-            dim = self._arena.dim_index(var.dim)
-            if var.tensor in place:
-                inputs[var.par][place[var.tensor]] = dim
+            places[var.par].append((var.tensor, var.dim))
+        grid = tuple(self._column(places[p.name]) for p in problem.grid)
+        return MappedDims(assignment, grid, self._column(places[LOOP_DIM.name]).inputs)
+
+    def _column(self, places: Iterable[Place]) -> Column:
+        """The states of inputs and outputs along a parallel dim that partitions the places."""
+        inputs = [REPLICATED] * len(self._input_place)
+        outputs = [REPLICATED] * len(self._output_place)
+        for tensor, dim in places:
+            if tensor in self._input_place:
+                inputs[self._input_place[tensor]] = self._arena.dim_index(dim)
             else:
-                saved[var.par][target[var.tensor]] = dim
-        grid = tuple(Column(tuple(inputs[p.name]), tuple(saved[p.name])) for p in problem.grid)
-        return MappedDims(assignment, grid, tuple(inputs[LOOP_DIM.name]))
+                outputs[self._output_place[tensor]] = self._arena.dim_index(dim)
+        return Column(tuple(inputs), tuple(outputs))

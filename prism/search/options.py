@@ -9,9 +9,13 @@ from typing import Any
 from prism.artifact import FoundGraph
 from prism.errors import UsageError
 from prism.ir import Program
+from prism.search.generators import check_generator
 from prism.verdict import Verdict
 
 MAX_GRID_DIMS = 3
+
+MODES = ("count", "tune")
+"""Every graph within the limits; or only those that none beats for all sizes and tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +24,11 @@ class SearchOptions:
 
     `max_ops` counts block operators: inputs, operators and accumulators; a composite counts as
     one, a reduction together with its accumulator too. None stands for what the program itself
-    needs and some more (`limits` of the result says how many). `without` names pruners to switch
-    off. `budget_s` bounds the whole search, `max_graphs` the graphs that are verified, the best
-    looking first; None leaves either open.
+    needs and some more (`limits` of the result says how many). `mode` is one of `MODES`.
+    `generator` is "cone" or "forward", and `concrete` the kinds of map that the latter enumerates
+    (imap, fmap, omap). `without` names pruners to switch off, `also` optional ones, or a stranger's
+    `FILE.py:CLASS`, to add. `budget_s` bounds the whole search, `max_graphs` the graphs that are
+    verified, the best looking first; None leaves either open.
     """
 
     max_ops: int | None = None
@@ -31,7 +37,11 @@ class SearchOptions:
     max_kernels: int = 1
     encoding: str = "boolean"
     axioms: tuple[str, ...] = ("prism",)
+    mode: str = "count"
+    generator: str = "cone"
+    concrete: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     budget_s: float | None = 10.0
     max_graphs: int | None = 500
     seed: int = 0
@@ -53,6 +63,11 @@ class SearchOptions:
                 raise UsageError(f"{name} must be at least {least}, not {value}")
         if not 0 <= self.grid_dims <= MAX_GRID_DIMS:
             raise UsageError(f"grid_dims must be 0 to {MAX_GRID_DIMS}, not {self.grid_dims}")
+        check_generator(self.generator, self.concrete)
+        if self.mode not in MODES:
+            raise UsageError(f"there is no mode {self.mode!r}; there are {', '.join(MODES)}")
+        if self.mode == "tune" and self.generator != "cone":
+            raise UsageError(f"mode tune needs the generator cone, not {self.generator}")
         if self.max_kernels != 1:
             raise UsageError(
                 f"max_kernels must be 1, not {self.max_kernels}: "

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prism.ir import OPS, AccumulatorKind, Linearity, OpKind
-from prism.search.pruning import Partial, Placed, Saved
+from prism.search.pruning import Narrowed, Partial, Placed, Saved
 from prism.search.wiring import dims_in
 
 REPLICATED = -1
@@ -51,8 +51,7 @@ def transfer(
     if distinct == {REPLICATED}:
         return REPLICATED
     if PEAK in distinct:
-        # the maximum over another dim of partial maxima is a partial maximum; nothing else is
-        return PEAK if op == "max" else None
+        return PEAK if _keeps_peaks(op, states) else None
     if PARTIAL in distinct:
         return PARTIAL if _is_linear(op, states) else None
     sharded = max(states)
@@ -77,6 +76,21 @@ def _is_linear(op: str, states: Sequence[State]) -> bool:
             partial = [i for i, state in enumerate(states) if state == PARTIAL]
             whole = sum(state == REPLICATED for state in states)
             return len(partial) == 1 == len(states) - whole and partial[0] in spec.linear_in
+
+
+def _keeps_peaks(op: str, states: Sequence[State]) -> bool:
+    """Whether the operator commutes with the maximum over blocks in its peaks."""
+    match op:
+        case "max":  # over another dim
+            return True
+        case "maximum":
+            return all(state in (PEAK, REPLICATED) for state in states)
+        case "add":
+            return sorted(states) == [PEAK, REPLICATED]
+        case "sub":
+            return tuple(states) == (PEAK, REPLICATED)
+        case _:
+            return False
 
 
 def accumulator_of(state: State) -> AccumulatorKind:
@@ -112,5 +126,7 @@ class PlacementPruner:
                 if state == mapped:
                     return None
                 return f"a value in state {state} cannot be saved as mapped to {mapped}"
+            case Narrowed(par=par, matched=matched, placed=0) if matched:
+                return f"no map of the inputs along {par} places every tensor"
             case _:
                 return None

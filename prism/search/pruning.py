@@ -9,10 +9,16 @@ more: see there.
 The search shows every pruner these partial graphs, and takes their equalities (dimension matching)
 for the mapping problem:
 
-  Offered  an operator of the e-graph, offered for a class that is needed
-  Matched  a complete op DAG, no mapping yet
-  Placed   one operator of a mapped DAG with a state for its result, along one parallel dim
-  Saved    an output in a state, and the data dim it is mapped to, along one grid dim
+  Offered   an operator of the e-graph, offered for a class that is needed    cone generator
+  Grown     an operator tried on tensors of a partial graph                   forward generator
+  Narrowed  a partial graph and how many maps along one dim are left to it    forward generator
+  Ended     tensors of a partial graph, taken for the outputs                 forward generator
+  Matched   a complete op DAG, no mapping yet
+  Tiled     one operator with the dims in which its operands are tiles, along one parallel dim
+  Placed    one operator of a mapped DAG with a state for its result, along one parallel dim
+  Saved     an output in a state, and the data dim it is mapped to, along one grid dim
+
+A pruner with `is_optional = True` is installed but judges only when it is asked for by name.
 """
 
 from __future__ import annotations
@@ -25,7 +31,8 @@ from typing import Protocol, runtime_checkable
 from prism.errors import UsageError
 from prism.ir import DataDim
 from prism.plugins import Group, installed, make
-from prism.search.macros import Operator
+from prism.search.cone import Cone
+from prism.search.macros import ClassId, Operator
 from prism.search.wiring import Arena, Wired
 
 Equality = tuple[tuple[str, DataDim], tuple[str, DataDim]]
@@ -39,6 +46,45 @@ class Offered:
     operator: Operator
     is_computable: tuple[bool, ...]
     operand_dims: tuple[frozenset[DataDim], ...]
+    is_own: bool = True
+    """Whether the program itself computes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """An operator tried on tensors of a partial graph.
+
+    `cls` is the e-class of its result in the cone, None where no `Classifier` knows one.
+    """
+
+    op: str
+    dim: DataDim | None
+    operand_dims: tuple[frozenset[DataDim], ...]
+    cls: ClassId | None
+    is_own: bool
+    """Whether the program itself computes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """A partial graph along one parallel dim: the maps of the inputs that are left to it.
+
+    `matched` maps split all matched dims alike, `placed` of them leave every tensor in some state.
+    """
+
+    par: str
+    matched: int
+    placed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Tensors of a partial graph taken for the outputs: their e-classes and the outputs' own."""
+
+    classes: tuple[ClassId | None, ...]
+    roots: tuple[ClassId, ...]
+    is_own: bool
+    """Whether they are what the program itself returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +93,18 @@ class Matched:
 
     arena: Arena
     wired: Wired
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """An operator, and of each operand the dims in which it is a tile along one parallel dim.
+
+    Dims are bit masks over the program's.
+    """
+
+    op: str
+    tiles: tuple[int, ...]
+    operand_dims: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +129,7 @@ class Saved:
     mapped: int
 
 
-Partial = Offered | Matched | Placed | Saved
+Partial = Offered | Grown | Narrowed | Ended | Matched | Tiled | Placed | Saved
 
 
 class Pruner(Protocol):
@@ -91,6 +149,14 @@ class Matcher(Protocol):
         """The equalities that the operators of an op DAG force."""
 
 
+@runtime_checkable
+class Classifier(Protocol):
+    """A pruner that knows the e-class of an operator over e-classes of the cone."""
+
+    def class_of(self, cone: Cone, operator: Operator) -> ClassId | None:
+        """The class, or None outside the cone."""
+
+
 @dataclass(slots=True)
 class PrunerCount:
     """What one pruner did in one search."""
@@ -108,9 +174,15 @@ class Gate:
     def __init__(self, pruners: Iterable[Pruner]) -> None:
         self.pruners = tuple(pruners)
         self.counts = {p.name: PrunerCount() for p in self.pruners}
+        # told apart once: a look at a protocol costs more than most judgements
+        self._classifiers = tuple(p for p in self.pruners if isinstance(p, Classifier))
 
     def keeps(self, partial: Partial) -> bool:
         """Whether no pruner drops the partial graph; stops at the first that does."""
+        return self.dropping(partial) is None
+
+    def dropping(self, partial: Partial) -> str | None:
+        """The name of the first pruner that drops the partial graph, or None."""
         for pruner in self.pruners:
             count = self.counts[pruner.name]
             start = time.perf_counter()
@@ -120,8 +192,31 @@ class Gate:
             if reason is not None:
                 count.dropped += 1
                 count.example = count.example or reason
-                return False
-        return True
+                return pruner.name
+        return None
+
+    def again(self, dropping: str | None, times: int) -> None:
+        """Count an answer of `dropping` that the asker remembered and used so many times more."""
+        for name, count in self.counts.items():
+            count.seen += times
+            if name == dropping:
+                count.dropped += times
+                return
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether some pruner knows e-classes."""
+        return bool(self._classifiers)
+
+    def class_of(self, cone: Cone, operator: Operator) -> ClassId | None:
+        """The e-class of an operator, if some pruner knows it."""
+        for pruner in self._classifiers:
+            start = time.perf_counter()
+            cls = pruner.class_of(cone, operator)
+            self.counts[pruner.name].seconds += time.perf_counter() - start
+            if cls is not None:
+                return cls
+        return None
 
     def equalities(self, arena: Arena, wired: Wired) -> frozenset[Equality]:
         """What the pruners know must be mapped alike."""
@@ -134,11 +229,14 @@ class Gate:
         return out
 
 
-def load_pruners(without: Sequence[str]) -> tuple[Pruner, ...]:
-    """Every installed pruner but those named.
+def load_pruners(without: Sequence[str], extra: Sequence[str] = ()) -> tuple[Pruner, ...]:
+    """Every installed pruner but the optional ones and those named in `without`.
+
+    `extra` names optional ones to have as well, or a stranger's `FILE.py:CLASS`.
 
     Raises:
         UsageError: a name that is not installed.
+        PluginError: a pruner that cannot be made.
     """
     names = tuple(installed(Group.PRUNER))
     for name in without:
@@ -147,4 +245,11 @@ def load_pruners(without: Sequence[str]) -> tuple[Pruner, ...]:
                 f"there is no pruner {name!r} to switch off; installed are "
                 f"{', '.join(names) or 'none'}"
             )
-    return tuple(make(Group.PRUNER, name) for name in names if name not in without)
+    made = {name: make(Group.PRUNER, name) for name in names if name not in without}
+    usual = [p for name, p in made.items() if name not in extra and not _is_optional(p)]
+    asked = [made[name] if name in made else make(Group.PRUNER, name) for name in extra]
+    return (*usual, *asked)
+
+
+def _is_optional(pruner: Pruner) -> bool:
+    return bool(getattr(pruner, "is_optional", False))

@@ -32,7 +32,10 @@ from prism.search.answers import load_encoding
 from prism.search.assemble import build_graph, program_graph
 from prism.search.cone import Cone, build_cone
 from prism.search.explain import explain
-from prism.search.generate import Cuts, Generator, Limits, preferred_dag
+from prism.search.fronts import FrontGenerator
+from prism.search.generate import Generator, Materials, preferred_dag
+from prism.search.generators import make_generator
+from prism.search.mapper import Cuts, Limits
 from prism.search.options import RejectedGraph, SearchOptions, SearchResult
 from prism.search.pruning import Gate, load_pruners
 from prism.search.ranking import Ranked, best_looking
@@ -79,7 +82,7 @@ def search(
     options = SearchOptions() if options is None else options
     options.check()
     encoding = load_encoding(options.encoding)
-    gate = Gate(load_pruners(options.without))
+    gate = Gate(load_pruners(options.without, options.also))
     return _Search(program, options, encoding, gate, progress or _silent).run()
 
 
@@ -160,10 +163,16 @@ class _Search:
     def candidates(self, cone: Cone) -> list[Ranked]:
         """Every candidate within the budgets, the best looking first."""
         begin = time.perf_counter()
-        self.generator = Generator(self.arena, self.gate, self.encoding, self.limits, self.cuts)
+        materials = Materials(self.arena, self.gate, self.encoding, self.limits, self.cuts)
+        if self.options.mode == "tune":
+            self.generator = FrontGenerator(materials, self.options.seed)
+        else:
+            self.generator = make_generator(
+                self.options.generator, self.options.concrete, materials
+            )
         out = self.generator.candidates(
             cone,
-            lambda: self.is_late(GENERATE_SHARE),
+            lambda share: self.is_late(share * GENERATE_SHARE),
             lambda count: self.progress("generate", count, None),
         )
         self.candidate_count = len(out)
@@ -262,7 +271,7 @@ class _Search:
     def counters(self) -> dict[str, Any]:
         """What the search did, as `prism search --json` prints it."""
         generator = self.generator
-        encoding = None if generator is None else generator.mappings.count
+        encoding = None if generator is None else generator.mapper.mappings.count
         return {
             "pruners": {
                 name: {
@@ -275,13 +284,13 @@ class _Search:
             },
             "encodings": {
                 self.options.encoding: {
+                    "problems": encoding.problems if encoding else 0,
                     "models": encoding.models if encoding else 0,
                     "assignments": encoding.assignments if encoding else 0,
                     "seconds": encoding.seconds if encoding else 0.0,
                 }
             },
-            "partial_dags": generator.steps.visited if generator else 0,
-            "dags": generator.dag_count if generator else 0,
+            **({"states": 0, "dags": 0} if generator is None else generator.counters()),
             "candidates": self.candidate_count,
             "verified": sum(self.verdicts.values()),
             "proved": self.verdicts[Verdict.PROVED],

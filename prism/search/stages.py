@@ -64,8 +64,19 @@ class PlacementRules:
     def _ask(self, term: TermId, states: tuple[State, ...]) -> Iterator[State]:
         value = self._arena.terms[term]
         operand_dims = tuple(self._arena.terms[t].dims for t in value.operands)
-        for result in possible_states(value.dims):
-            placed = Placed(value.op, value.dim, states, operand_dims, result)
+        return self.allowed(value.op, value.dim, states, operand_dims, value.dims)
+
+    def allowed(
+        self,
+        op: str,
+        dim: int,
+        states: tuple[State, ...],
+        operand_dims: tuple[int, ...],
+        result_dims: int,
+    ) -> Iterator[State]:
+        """The same for an operator over any values of these dims."""
+        for result in possible_states(result_dims):
+            placed = Placed(op, dim, states, operand_dims, result)
             if placed not in self._shared:
                 self._shared[placed] = self._gate.keeps(placed)
             if self._shared[placed]:
@@ -112,14 +123,15 @@ class StageWalk:
         """Whether a limit on stages or steps stopped the walk."""
         self.is_over_accumulators = False
         """Whether a stage with too many accumulators was left out."""
+        self.steps = 0
+        """How far it went."""
 
     def stages(self) -> Iterator[Stage]:
         """Every stage, once: operators in the body first."""
         stack: list[Walk] = [(self._first, self._start, ())]
         seen: set[object] = set()
-        steps = 0
         while stack:
-            steps += 1
+            self.steps += 1
             place, states, accumulated = stack.pop()
             if place == len(self._terms):
                 stage = self._finished(states, accumulated)
@@ -128,7 +140,7 @@ class StageWalk:
                     yield stage
             else:
                 stack.extend(reversed(self._options(place, states, accumulated)))
-            if stack and (steps >= self._limits.steps or len(seen) >= self._limits.stages):
+            if stack and (self.steps >= self._limits.steps or len(seen) >= self._limits.stages):
                 self.is_cut = True
                 return
 

@@ -14,7 +14,7 @@ from typing import assert_never
 from prism.ir import OPS, Const, DataDim, Input, OpKind, Program, SizeOf
 from prism.search.cone import Cone
 from prism.search.dags import OpDag
-from prism.search.macros import MACRO_OF, Hole, Leaf, Operator, Pattern, Shape, SizeHole
+from prism.search.macros import MACRO_OF, Hole, Leaf, Pattern, Shape, SizeHole
 
 TermId = int
 """Index of a term in an arena."""
@@ -91,8 +91,7 @@ class Arena:
     def apply(self, op: str, operands: tuple[TermId, ...], dim: int) -> TermId | None:
         """The term of an operator, or None where its operands lack the dimension it needs."""
         spec = OPS[op]
-        if spec.is_commutative:
-            operands = tuple(sorted(operands, key=self._reading_order))
+        operands = self._as_read(op, operands)
         key = (op, operands, dim)
         if key in self._known:
             return self._known[key]
@@ -119,7 +118,7 @@ class Arena:
             operands = tuple(term_of[c] for c in operator.children)
             dim = self.dim_index(operator.dim)
             if operator.op in MACRO_OF:
-                term = self._macro(operator, operands, dim, inner)
+                term = self.macro(operator.op, operands, dim, inner)
             else:
                 term = self.apply(operator.op, operands, dim)
                 if term is not None:
@@ -128,13 +127,23 @@ class Arena:
                 return None
             term_of[cls] = term
         roots = tuple(term_of[r] for r in cone.roots)
-        nodes, leaves = self._below(roots)
-        return Wired(nodes, roots, leaves, len(dag), frozenset(inner - plain))
+        return self.wired(roots, len(dag), frozenset(inner - plain))
 
-    def _macro(
-        self, operator: Operator, operands: tuple[TermId, ...], dim: int, inner: set[TermId]
+    def wired(
+        self, roots: tuple[TermId, ...], operator_count: int, inner: frozenset[TermId]
+    ) -> Wired:
+        """The op DAG below the roots."""
+        nodes, leaves = self._below(roots)
+        return Wired(nodes, roots, leaves, operator_count, inner)
+
+    def find(self, op: str, operands: tuple[TermId, ...], dim: int) -> TermId | None:
+        """The term of an operator, if it has been made."""
+        return self._known.get((op, self._as_read(op, operands), dim))
+
+    def macro(
+        self, op: str, operands: tuple[TermId, ...], dim: int, inner: set[TermId]
     ) -> TermId | None:
-        """Write a macro out; its terms that read no operand directly are inner ones."""
+        """Write a macro out; its terms that read no operand directly are added to `inner`."""
 
         def build(pattern: Pattern) -> TermId | None:
             match pattern:
@@ -154,7 +163,7 @@ class Arena:
                 case _:
                     assert_never(pattern)
 
-        return build(MACRO_OF[operator.op].pattern)
+        return build(MACRO_OF[op].pattern)
 
     def _below(self, roots: tuple[TermId, ...]) -> tuple[tuple[TermId, ...], tuple[TermId, ...]]:
         """Operators and leaves below the roots, children first, in reading order."""
@@ -170,6 +179,12 @@ class Arena:
         nodes = tuple(t for t in done if self.terms[t].leaf is None)
         leaves = tuple(t for t in done if self.terms[t].leaf is not None)
         return nodes, leaves
+
+    def _as_read(self, op: str, operands: tuple[TermId, ...]) -> tuple[TermId, ...]:
+        """The operands, in reading order where the order does not matter."""
+        if OPS[op].is_commutative:
+            return tuple(sorted(operands, key=self._reading_order))
+        return operands
 
     def _reading_order(self, term: TermId) -> tuple[int, int, bytes]:
         """Commutative operands read: earliest input first, smaller terms first."""

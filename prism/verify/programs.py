@@ -72,10 +72,8 @@ def _named_alike(
     reference: Program, candidate: Program | SGraph
 ) -> tuple[Program, Program | SGraph] | None:
     """Both with fewer names for reduced dimensions (a graph keeps its own), or None if the same."""
-    if isinstance(candidate, SGraph):
-        alike = (named_alike(reference), candidate)
-    else:
-        alike = (named_alike(reference), named_alike(candidate))
+    renamed = candidate if isinstance(candidate, SGraph) else named_alike(candidate)
+    alike = (named_alike(reference), renamed)
     return None if alike == (reference, candidate) else alike
 
 

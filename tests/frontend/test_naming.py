@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import prism.frontend as pr
 from prism.errors import TraceError
-from prism.ir import Apply, SizeOf, evaluate
+from prism.ir import Apply, SizeOf, evaluate, format_program
 
 
 def evaluated(program, fn, sizes, seed=0):
@@ -105,6 +105,53 @@ def test_a_dimension_reduced_inside_an_operand_is_not_captured():
     assert program.outputs[0].axes == ("n", "d")
     assert inputs(program) == {"x": ("n", "d"), "x'": ("n", "d''"), "w": ("d''", "d")}
     evaluated(program, fn, {"n": 3, "d": 4})
+
+
+def test_a_reduced_dimension_is_named_apart_from_what_it_meets():
+    """Head dims are all called e, but the inner one is not the e of the result."""
+
+    def linear_attention(q: "n e", k: "m e", v: "m e"):
+        return (q @ k.T) @ v
+
+    program = pr.trace(linear_attention)
+    assert [i.dims for i in program.inputs] == [("n", "e'"), ("m", "e'"), ("m", "e")]
+    assert [a.axes for a in program.arguments] == [("n", "e"), ("m", "e"), ("m", "e")]
+    assert program.outputs[0].axes == ("n", "e")
+    assert program.size_names == ("n", "e", "m")
+    evaluated(program, linear_attention, {"n": 3, "m": 4, "e": 5})
+
+
+def test_dimensions_that_operators_bring_together_keep_one_name():
+    def norm(x: "n d", w: "d h"):
+        return (x / pr.sqrt(pr.mean(x * x, axis=-1, keepdims=True))) @ w
+
+    def sums(x: "n d", y: "n d"):
+        return x.sum(axis=1) + y.sum(axis=1)
+
+    for function in (norm, sums):
+        assert "'" not in format_program(pr.trace(function))
+
+
+def test_each_of_several_inner_dimensions_is_named_apart():
+    def nested(x: "n d", y: "m d", z: "m d", u: "n d"):
+        return ((x @ y.T) @ z) * u + pr.sum(u, axis=-1, keepdims=True)
+
+    program = pr.trace(nested)
+    evaluated(program, nested, {"n": 3, "m": 4, "d": 5})
+    reduced = [n.dim for n in program.nodes if isinstance(n, Apply) and n.dim is not None]
+    assert len(set(reduced)) == 3
+    assert program.outputs[0].axes == ("n", "d")
+
+
+def test_what_the_caller_gets_keeps_its_name():
+    def shifted(q: "n e", k: "m e", v: "m e"):
+        inner = q - pr.max(q, axis=-1, keepdims=True)
+        return inner, pr.sum((inner @ k.T) @ v, axis=-1)
+
+    program = pr.trace(shifted)
+    evaluated(program, shifted, {"n": 3, "m": 4, "e": 5})
+    assert program.outputs[0].axes == ("n", "e")
+    assert [i.dims for i in program.inputs] == [("n", "e"), ("m", "e"), ("m", "e'")]
 
 
 def test_sizes_follow_the_renaming():

@@ -246,6 +246,15 @@ def test_every_cut_is_counted(options, budget):
     assert result.graphs[-1].id == PROGRAM_ID
 
 
+def test_an_op_dag_that_is_over_the_budget_is_not_even_mapped():
+    """Its inputs and operators count in every graph; accumulators come on top."""
+    program = programs.trace(programs.multiplied)  # three inputs, two operators
+    for most, dags in ((4, 0), (5, 3)):
+        counters = search(program, SearchOptions(max_ops=most, budget_s=None)).counters
+        assert counters["dags"] == dags
+        assert counters["cut"]["max_ops"] > 0
+
+
 def test_what_a_budget_leaves_is_the_best_looking():
     program = programs.trace(programs.rmsnorm_paper)
     few = search(program, SearchOptions(max_graphs=5, budget_s=None))

@@ -48,6 +48,10 @@ EQUAL = [
     ("x.T.T", "x"),
     ("x @ x.T", "(x @ x.T).T"),
     ("pr.mean(x, axis=-1)", "pr.sum(x, axis=-1) / x.shape[1]"),
+    # dimensions of one name that do not meet: apart for the one, alike for the others
+    ("(x @ y.T) @ z", "x @ (y.T @ z)"),
+    ("pr.sum(x) + pr.sum(y)", "pr.sum(x + y)"),
+    ("pr.sum(x) * pr.sum(y)", "pr.sum(x * pr.sum(y))"),
 ]
 
 

@@ -1,0 +1,298 @@
+"""What a partial op DAG costs at least, along every loop column at once.
+
+A partial DAG has chosen operators and classes it still needs. Every op DAG it can become pays for
+the operators chosen, for the cheapest operator of each class needed (a polynomial below those of
+all its operators that are alive along the column), and for the tiles that are certain: of values
+that a contraction reads, that two operators read, or that are no elementwise operator's. All parts
+are tables by class, choice and column, as polynomials and as rows of numbers at the probe points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prism.ir import OPS, OpKind
+from prism.search.cone import Cone
+from prism.search.dags import DagTable
+from prism.search.fronts.costs import Cost, Prices, looped_dims
+from prism.search.fronts.front import Probes
+from prism.search.fronts.chains import ANY, Dependence, bits, dependences, parts_of
+from prism.search.fronts.polynomials import ZERO, Polynomial, add, below_all, total
+from prism.search.fronts.states import Reach, States
+from prism.search.grid import Column
+from prism.search.fronts.units import PartOf, Units
+from prism.search.macros import MACRO_OF, ClassId, Operator
+from prism.search.placement import PARTIAL, PEAK
+from prism.search.ranking import OVERFLOWING
+from prism.search.wiring import Arena
+
+Rows = NDArray[np.float64]
+"""One row per loop column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An operator a class may have.
+
+    `needs`: the classes it reads, as bits; `read_tiles`: those of them that get a tile of their own
+    in any case; `tiles`: the classes of its own parts that do (bits, the class itself among them
+    where `has_tile`); `units`: the parts it shares. `alive`, `costs` and `rows` are by loop column.
+    """
+
+    operator: Operator
+    needs: int
+    read_tiles: int
+    tiles: int
+    has_tile: bool
+    units: int
+    alive: NDArray[np.bool_]
+    costs: tuple[Cost, ...]
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The least a class costs, by loop column: with its own tile, and without."""
+
+    costs: tuple[Cost, ...]
+    rows: Rows
+    bare_costs: tuple[Cost, ...]
+    bare_rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class ClassBound:
+    """A class: its choices, its tile by loop column, and the least it costs.
+
+    `least` is of its operator alone (key None) or of the way down to an input.
+    `is_tile`: its value has a tile whatever its operator; `is_output`: nothing reads it at first.
+    """
+
+    cls: ClassId
+    choices: tuple[Choice, ...]
+    tile: tuple[Polynomial, ...]
+    tile_rows: Rows
+    least: Mapping[int | None, Least]
+    is_tile: bool
+    is_output: bool
+
+
+class Bounds:
+    """The tables of one cone. Class number i is bit i, as in the table of op DAGs."""
+
+    def __init__(  # noqa: PLR0913 - what the tables are made of
+        self,
+        arena: Arena,
+        cone: Cone,
+        table: DagTable,
+        dims: Mapping[ClassId, int],
+        prices: Prices,
+        probes: Probes,
+        columns: Sequence[Column],
+        reaches: Sequence[Reach],
+        own: frozenset[tuple[str, tuple[ClassId, ...]]],
+    ) -> None:
+        self._arena = arena
+        self._dims = dims
+        self._prices = prices
+        self._probes = probes
+        self.probe_count = probes.count
+        self._own = own
+        self._looped = [looped_dims(column.inputs) for column in columns]
+        self._reaches = reaches
+        self._units = Units(arena, table, dims)
+        self.units: dict[int, tuple[tuple[Cost, ...], Rows]] = {}
+        self._roots = table.roots
+        read = 0
+        for choices in table.choices:
+            for _, mask in choices:
+                read |= mask
+        self._unread_roots = table.roots & ~read
+        self.count = len(columns)
+        known = dependences(arena, cone, table)
+        nothing = Dependence(0, 0, 0, 0)
+        self.dependence = tuple(known.get(cls, nothing) for cls in table.classes)
+        self._number = {cls: i for i, cls in enumerate(table.classes)}
+        self.classes: list[ClassBound] = []
+        for i, cls in enumerate(table.classes):
+            self.classes.append(self._class(i, cls, table))
+
+    def _class(self, index: int, cls: ClassId, table: DagTable) -> ClassBound:
+        alive = np.array(
+            [
+                [bool(reach.by_choice[index][operator]) for reach in self._reaches]
+                for operator, _ in table.choices[index]
+            ],
+            dtype=bool,
+        ).reshape(-1, self.count)
+        choices = tuple(
+            self._choice(index, operator, mask, alive[j])
+            for j, (operator, mask) in enumerate(table.choices[index])
+        )
+        dims = self._dims.get(cls, 0)
+        tile = tuple(
+            self._tile(dims, looped, reach.states.get(cls, frozenset()))
+            for looped, reach in zip(self._looped, self._reaches, strict=True)
+        )
+        must = self.dependence[index].must
+        ways: list[int | None] = [None, ANY, *bits(must)]
+        return ClassBound(
+            cls,
+            choices,
+            tile,
+            self._rows([Cost(ZERO, size) for size in tile]),
+            {way: self._least(choices, tile, way) for way in ways},
+            is_tile=all(c.has_tile for c in choices),
+            is_output=bool(self._roots >> index & 1),
+        )
+
+    def _least(
+        self, choices: Sequence[Choice], tile: Sequence[Polynomial], way: int | None
+    ) -> Least:
+        """The least of a class's operator and of what lies below it on the way to an input."""
+        full: list[Cost] = []
+        bare: list[Cost] = []
+        for k in range(self.count):
+            alive = [c for c in choices if c.alive[k]]
+            below = [self._below(c, way, k) for c in alive]
+            work = below_all(
+                [add(c.costs[k].work, b.work) for c, b in zip(alive, below, strict=True)]
+            )
+            size = below_all([b.footprint for b in below])
+            with_tile = below_all(
+                [
+                    add(tile[k], b.footprint) if c.has_tile else b.footprint
+                    for c, b in zip(alive, below, strict=True)
+                ]
+            )
+            full.append(Cost(work, with_tile))
+            bare.append(Cost(work, size))
+        return Least(tuple(full), self._rows(full), tuple(bare), self._rows(bare))
+
+    def _below(self, choice: Choice, way: int | None, column: int) -> Cost:
+        """The least below an operator on the way to an input: of its operands the dearest."""
+        best = Cost(ZERO, ZERO)
+        if way is None:
+            return best
+        dearest = -1.0
+        for i in bits(choice.needs):
+            least = self.classes[i].least.get(way) if i else None
+            if least is not None and least.rows[column, 0] > dearest:
+                dearest = least.rows[column, 0]
+                best = least.costs[column]
+        return best
+
+    def _choice(
+        self, index: int, operator: Operator, needs: int, alive: NDArray[np.bool_]
+    ) -> Choice:
+        parts = self._units.of(operator)
+        own = [part for part in parts if part.unit is None]
+        costs = tuple(self._cost(index, operator, own, k) for k in range(self.count))
+        is_contraction = operator.op not in MACRO_OF and OPS[operator.op].kind is OpKind.CONTRACT
+        tiles = units = 0
+        for part in parts:
+            if part.unit is not None:
+                units |= 1 << part.unit
+                self._keep_unit(part)
+            if OPS[part.op].kind is not OpKind.ELEMENTWISE:
+                # a sum inside a macro that no class has is the macro's own
+                cls = self._number.get(part.cls, index) if part.cls is not None else index
+                tiles |= 1 << cls
+        has_tile = bool(tiles >> index & 1)
+        return Choice(
+            operator, needs, needs if is_contraction else 0, tiles, has_tile, units, alive, costs,
+            self._rows(costs),
+        )  # fmt: skip
+
+    def _keep_unit(self, part: PartOf) -> None:
+        assert part.unit is not None
+        if part.unit not in self.units:
+            costs = tuple(
+                Cost(self._prices.work(part.op, part.space, looped), ZERO)
+                for looped in self._looped
+            )
+            self.units[part.unit] = (costs, self._rows(costs))
+
+    def _cost(
+        self, index: int, operator: Operator, own: Sequence[PartOf], column: int
+    ) -> Cost:
+        looped = self._looped[column]
+        is_daring = operator.op in OVERFLOWING and (
+            (operator.op, operator.children) not in self._own
+        )
+        work = total(self._prices.work(part.op, part.space, looped) for part in own)
+        size = ZERO
+        states = self._reaches[column].by_choice[index].get(operator, frozenset())
+        if self._unread_roots >> index & 1 and states and states <= {PARTIAL, PEAK}:
+            # accumulated in any case
+            size = self._tile(self._result_dims(operator), looped, states)
+        return Cost(work, size, is_daring)
+
+    def _result_dims(self, operator: Operator) -> int:
+        dims = _union([self._dims.get(c, 0) for c in operator.children])
+        return dims & ~(1 << self._arena.dim_index(operator.dim)) if operator.dim else dims
+
+    def _tile(self, dims: int, looped: int, states: States) -> Polynomial:
+        """The smallest tile a value may have in any of the states."""
+        divided = next((1 << s for s in sorted(states, reverse=True) if s >= 0), 0)
+        return self._prices.tile(dims, looped & ~divided)
+
+    def _rows(self, costs: Sequence[Cost]) -> Rows:
+        if not costs:
+            return np.zeros((0, self._probes.width))
+        return np.vstack([self._probes.row(cost) for cost in costs])
+
+    def tiles(self, tiles: int, index: int, rest: int, choice: Choice) -> int:
+        """The classes whose tiles are certain once a class has this operator.
+
+        `tiles` were certain before; `rest` are the other classes needed.
+        """
+        # read by a contraction, or read a second time
+        out = tiles | choice.read_tiles | (choice.needs & rest) | choice.tiles
+        for i in bits(choice.needs):
+            if self.classes[i].is_tile or self.classes[i].is_output:
+                out |= 1 << i
+        if self.classes[index].is_output and not tiles >> index & 1:
+            out &= ~(1 << index)
+        return out
+
+    def parts(self, need: int, tiles: int) -> list[tuple[Least, bool]]:
+        """What the classes needed cost at least: summands, and whether their tiles are counted."""
+        out: list[tuple[Least, bool]] = []
+        for part in parts_of(need, self.dependence):
+            this = self.classes[part.index]
+            is_counted = this.is_output or bool(tiles >> part.index & 1)
+            out.append((this.least[part.way], is_counted))
+        return out
+
+    def rows(self, need: int, tiles: int) -> Rows:
+        """The least that the classes needed cost, as numbers."""
+        out = np.zeros((self.count, self._probes.width))
+        for least, is_bare in self.parts(need, tiles):
+            out += least.bare_rows if is_bare else least.rows
+        return out
+
+    def cost(self, chosen: Sequence[Choice], need: int, tiles: int, column: int) -> Cost:
+        """The bound of a partial DAG along one column, as polynomials."""
+        costs = [c.costs[column] for c in chosen]
+        units = 0
+        for c in chosen:
+            units |= c.units
+        costs += [self.units[unit][0][column] for unit in bits(units)]
+        for least, is_bare in self.parts(need, tiles):
+            costs.append(least.bare_costs[column] if is_bare else least.costs[column])
+        work = [cost.work for cost in costs]
+        size = [cost.footprint for cost in costs]
+        size += [self.classes[i].tile[column] for i in bits(tiles)]
+        return Cost(total(work), total(size), any(c.is_daring for c in costs))
+
+
+def _union(masks: Sequence[int]) -> int:
+    out = 0
+    for mask in masks:
+        out |= mask
+    return out

@@ -1,0 +1,133 @@
+"""Turns an op DAG with its loop stages into candidates: mappings, legal grids, budgets.
+
+What both generators share. The mappings of an op DAG come from the encoding, each grid dim is
+placed, each loop mapping has the stages that the generator gives. What a limit cut is noted in
+`Cuts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+from prism.protocols import Encoding
+from prism.search.assemble import Candidate
+from prism.search.grid import Column, GridPlacement
+from prism.search.mappings import MappedDims, Mappings
+from prism.search.placement import State
+from prism.search.pruning import Gate
+from prism.search.ranking import Ranked, rank
+from prism.search.stages import PlacementRules, Stage, accumulator_operators
+from prism.search.wiring import Arena, TermId, Wired
+
+MAX_CANDIDATES_PER_DAG = 4_000
+
+StagesOf = Callable[[tuple[State, ...]], Iterable[Stage | None]]
+"""The loop stages of an op DAG under a mapping of its inputs along the loop; None: no loop."""
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The budgets of generation in numbers; `candidates` bounds how many are listed."""
+
+    max_ops: int
+    max_accumulators: int
+    grid_dims: int
+    candidates: int
+
+
+@dataclass(slots=True)
+class Cuts:
+    """What was left out.
+
+    `counts`: how often each budget cut. `sentences`: what makes the search incomplete; the budgets
+    that the caller set (operators, accumulators) do not.
+    """
+
+    sentences: dict[str, None] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, budget: str, sentence: str | None = None, count: int = 1) -> None:
+        """Note a cut."""
+        self.counts[budget] = self.counts.get(budget, 0) + count
+        if sentence is not None:
+            self.sentences[sentence] = None
+
+
+Late = Callable[[float], bool]
+"""Whether this share of the time for generating candidates is used up."""
+
+
+class Mapper:
+    """Maps op DAGs; the tables are shared by all DAGs of one search.
+
+    `own` are the program's own terms, for the ranking.
+    """
+
+    def __init__(
+        self, arena: Arena, gate: Gate, encoding: Encoding, limits: Limits, cuts: Cuts
+    ) -> None:
+        self.mappings = Mappings(encoding, arena)
+        self.rules = PlacementRules(arena, gate)
+        self.own: frozenset[TermId] = frozenset()
+        self._arena = arena
+        self._gate = gate
+        self._limits = limits
+        self._cuts = cuts
+        self.placement = GridPlacement(arena, gate, self.rules)
+
+    def candidates(
+        self,
+        wired: Wired,
+        stages_of: StagesOf,
+        keeps: Callable[[MappedDims, Stage | None], bool] = lambda _dims, _stage: True,
+    ) -> Iterator[Ranked]:
+        """The candidates of one op DAG; `keeps` may leave some out.
+
+        A graph with fewer grid dims is one with more of them at size one, but both are counted,
+        as the paper does; without any grid only where no grid dim is legal.
+        """
+        equal = self._gate.equalities(self._arena, wired)
+        is_legal = cache(lambda column: self.is_legal(wired, column))
+        stages = cache(lambda loop: tuple(stages_of(loop)))
+        legal = self.mappings.legality(wired, equal, is_legal, lambda loop: bool(stages(loop)))
+        found = 0
+        for count in range(self._limits.grid_dims, -1, -1):
+            if count == 0 and found:
+                return
+            mapped = self.mappings.of(wired, equal, count, legal)
+            if self.mappings.is_cut:
+                self._cuts.add("mappings", "mappings: an enumeration was cut short")
+            for dims in mapped:
+                if not all(is_legal(column) for column in dims.grid):
+                    continue
+                for stage in stages(dims.loop):
+                    ranked = self.ranked(wired, stage, dims) if keeps(dims, stage) else None
+                    if ranked is not None:
+                        found += 1
+                        yield ranked
+                if found >= MAX_CANDIDATES_PER_DAG:
+                    self._cuts.add("candidates", "candidates: one op DAG has too many")
+                    return
+
+    def is_legal(self, wired: Wired, column: Column) -> bool:
+        """Whether a grid dim is used by some output and leaves all of them as mapped."""
+        is_used = any(dim >= 0 for dim in column.outputs)
+        return is_used and self.placement.is_legal(wired, column)
+
+    def op_count(self, wired: Wired, stage: Stage | None) -> int:
+        """How many block operators a graph of an op DAG has."""
+        accumulated = () if stage is None else stage.accumulated
+        inputs = sum(self._arena.terms[t].inputs > 0 for t in wired.leaves)
+        return inputs + wired.operator_count + accumulator_operators(self._arena, accumulated)
+
+    def ranked(self, wired: Wired, stage: Stage | None, dims: MappedDims) -> Ranked | None:
+        """The candidate with its counts, or None beyond the operator budget."""
+        op_count = self.op_count(wired, stage)
+        if op_count > self._limits.max_ops:
+            self._cuts.add("max_ops")
+            return None
+        candidate = Candidate(wired, stage, dims.assignment, len(dims.grid))
+        order = rank(self._arena, self.placement, candidate, dims.grid, self.own)
+        accumulator_count = 0 if stage is None else len(stage.accumulated)
+        return Ranked(order, candidate, op_count, accumulator_count)

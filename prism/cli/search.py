@@ -72,9 +72,7 @@ def command(
 def make_options(**given: Any) -> SearchOptions:  # noqa: ANN401 - values of command line options
     """Search options from what the command line gave; what it did not give stays the default."""
     names = {"budget": "budget_s"}
-    chosen = {
-        names.get(name, name): value for name, value in given.items() if value is not None
-    }
+    chosen = {names.get(name, name): value for name, value in given.items() if value is not None}
     options = SearchOptions(**chosen)
     options.check()
     return options
@@ -115,6 +113,7 @@ def search_json(result: SearchResult) -> dict[str, Any]:
         "search_s": result.search_s,
         "complete": result.complete,
         "cuts": list(result.cuts),
+        "nearest": dict(result.nearest),
         "graphs": [listed_json(g) for g in result.graphs],
         "rejected": [
             {"id": r.id, "verdict": r.verdict.value, "reason": r.reason} for r in result.rejected
@@ -196,6 +195,8 @@ def _graphs(found: Sequence[FoundGraph]) -> Iterator[RenderableType]:
 def _nothing(result: SearchResult) -> Iterator[RenderableType]:
     """An empty result explains itself."""
     yield "no graph besides the program itself"
+    for reason, nearest in result.nearest.items():
+        yield f"  beyond {reason}: {nearest}"
     if result.rejected:
         rows = [(r.id, r.verdict.value, r.reason) for r in result.rejected]
         yield table(("rejected", "verdict", "reason"), rows)

@@ -156,10 +156,10 @@ class _Rules:
         self._at_most_one = (*by_par.values(), *by_place.values())
         self._columns = tuple(columns.values())
         self._equal = tuple(
-            digit | self._digit[other]
+            digit | self._digit[twin]
             for v, digit in self._digit.items()
             for tensor, dim in self._tied.get((v.tensor, v.dim), ())
-            if (other := MapVar(tensor, dim, v.par)) in self._digit
+            if (twin := MapVar(tensor, dim, v.par)) in self._digit
         )
 
     def key(self, assignment: object) -> int | None:

@@ -138,7 +138,9 @@ class ConeGenerator:
         if walk.is_cut:
             self._cuts.add("stages", "loop stages: one op DAG has too many")
         if walk.is_over_accumulators:
+            most = self._limits.max_accumulators
             self._cuts.add("max_accumulators")
+            self._cuts.miss("max_accumulators", 0, f"loop stages of more than {most} accumulators")
 
 
 def fits_outputs(arena: Arena, roots: tuple[int, ...]) -> bool:

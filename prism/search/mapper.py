@@ -26,6 +26,7 @@ MAX_CANDIDATES_PER_DAG = 4_000
 StagesOf = Callable[[tuple[State, ...]], Iterable[Stage | None]]
 """The loop stages of an op DAG under a mapping of its inputs along the loop; None: no loop."""
 
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The budgets of generation in numbers; `candidates` bounds how many are listed."""
@@ -41,17 +42,24 @@ class Cuts:
     """What was left out.
 
     `counts`: how often each budget cut. `sentences`: what makes the search incomplete; the budgets
-    that the caller set (operators, accumulators) do not.
+    that the caller set (operators, accumulators) do not. `nearest`: for each reason the candidate
+    left out that was nearest to being one, as a distance and a sentence.
     """
 
     sentences: dict[str, None] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    nearest: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def add(self, budget: str, sentence: str | None = None, count: int = 1) -> None:
         """Note a cut."""
         self.counts[budget] = self.counts.get(budget, 0) + count
         if sentence is not None:
             self.sentences[sentence] = None
+
+    def miss(self, reason: str, distance: int, sentence: str) -> None:
+        """Note a candidate left out, if none was nearer for this reason."""
+        if reason not in self.nearest or distance < self.nearest[reason][0]:
+            self.nearest[reason] = (distance, sentence)
 
 
 Late = Callable[[float], bool]
@@ -126,6 +134,7 @@ class Mapper:
         op_count = self.op_count(wired, stage)
         if op_count > self._limits.max_ops:
             self._cuts.add("max_ops")
+            self._cuts.miss("max_ops", op_count, f"a graph of {op_count} block operators")
             return None
         candidate = Candidate(wired, stage, dims.assignment, len(dims.grid))
         order = rank(self._arena, self.placement, candidate, dims.grid, self.own)

@@ -89,7 +89,8 @@ class SearchResult:
     """The verified graphs, the best looking first, and what the search did.
 
     `complete` is true when every graph within `limits` was judged, relative to the axioms; `cuts`
-    says what was not. `counters` is what `prism search --json` prints under that name.
+    says what was not. `nearest` names, for each budget that cut candidates, the least one left out.
+    `counters` is what `prism search --json` prints under that name.
     """
 
     program: Program
@@ -97,6 +98,7 @@ class SearchResult:
     rejected: tuple[RejectedGraph, ...]
     complete: bool
     cuts: tuple[str, ...]
+    nearest: Mapping[str, str]
     limits: Mapping[str, int]
     search_s: float
     counters: Mapping[str, Any]

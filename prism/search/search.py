@@ -148,8 +148,11 @@ class _Search:
     def in_numbers(self, cone: Cone) -> Limits:
         """The budgets in numbers: what the program itself needs and some more, where not given."""
         max_ops, accumulators = self.options.max_ops, self.options.max_accumulators
+        own = len(self.program.inputs) + len(preferred_dag(cone))
         if max_ops is None:
-            max_ops = len(self.program.inputs) + len(preferred_dag(cone)) + SPARE_OPERATORS
+            max_ops = own + SPARE_OPERATORS
+        elif max_ops < own:
+            self.cuts.miss("max_ops", own, f"the program itself: {own} block operators")
         candidates = MAX_CANDIDATES
         if self.options.max_graphs is not None:
             candidates = min(candidates, CANDIDATES_PER_GRAPH * self.options.max_graphs)
@@ -257,6 +260,7 @@ class _Search:
             rejected=tuple(self.rejected),
             complete=not self.cuts.sentences,
             cuts=tuple(self.cuts.sentences),
+            nearest={reason: miss for reason, (_, miss) in self.cuts.nearest.items()},
             limits={
                 "max_ops": self.limits.max_ops,
                 "max_accumulators": self.limits.max_accumulators,

@@ -18,7 +18,12 @@ def test_search_reports_graphs_and_counters(prism_json):
     for counts in data["counters"]["pruners"].values():
         assert set(counts) >= {"seen", "dropped", "seconds"}
         assert 0 <= counts["dropped"] <= counts["seen"]
-    assert set(data["counters"]["encodings"]["boolean"]) == {"models", "assignments", "seconds"}
+    assert set(data["counters"]["encodings"]["boolean"]) == {
+        "problems",
+        "models",
+        "assignments",
+        "seconds",
+    }
     counters = data["counters"]
     judged = counters["proved"] + counters["not_proved"] + counters["gave_up"]
     assert counters["verified"] == judged

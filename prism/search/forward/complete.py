@@ -61,9 +61,7 @@ class Complete:
         """How many structures there are."""
         return sum(map(len, self.found.values()))
 
-    def add(
-        self, graph: Graph, outputs: tuple[ValueId, ...], maps: Maps, choice: Choice
-    ) -> None:
+    def add(self, graph: Graph, outputs: tuple[ValueId, ...], maps: Maps, choice: Choice) -> None:
         """Note a graph, if the pruners take its tensors for the outputs.
 
         It was grown under these maps along the loop.
@@ -105,9 +103,7 @@ class FixedWalk(StageWalk):
         rules: PlacementRules,
         structure: Structure,
     ) -> None:
-        super().__init__(
-            arena, wired, leaf_states, rules, StageLimits(len(structure.accumulated))
-        )
+        super().__init__(arena, wired, leaf_states, rules, StageLimits(len(structure.accumulated)))
         self._structure = structure
 
     def stages(self) -> Iterator[Stage]:

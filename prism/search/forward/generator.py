@@ -131,9 +131,7 @@ class ForwardGenerator:
             return False
         return True
 
-    def _is_saved(
-        self, values: Values, outputs: tuple[ValueId, ...], choice: Choice
-    ) -> bool:
+    def _is_saved(self, values: Values, outputs: tuple[ValueId, ...], choice: Choice) -> bool:
         """Whether the outputs end up as mapped, where that is known."""
         if choice.imap is None or choice.omap is None:
             return True

@@ -70,9 +70,7 @@ class Growth:
     `is_repeated`: the graphs are visited more than once, so they are kept.
     """
 
-    def __init__(
-        self, materials: Materials, values: Values, *, is_repeated: bool
-    ) -> None:
+    def __init__(self, materials: Materials, values: Values, *, is_repeated: bool) -> None:
         self.count = Count()
         self._arena = arena = materials.arena
         self._gate = materials.gate
@@ -180,9 +178,7 @@ class Growth:
         """How many block operators more it may have."""
         return self._limits.max_ops - graph.op_count - graph.inputs.bit_count()
 
-    def _extended(
-        self, graph: Graph, new: ValueId, extensions: Sequence[ValueId]
-    ) -> Graph | None:
+    def _extended(self, graph: Graph, new: ValueId, extensions: Sequence[ValueId]) -> Graph | None:
         """The graph with one operator more, or None where it cannot be completed."""
         values = self._values.values
         value = values[new]
@@ -193,8 +189,9 @@ class Growth:
         unread = graph.unread.difference(value.operands) | {new}
         left = self._limits.max_ops - op_count - inputs.bit_count()
         accumulators = graph.accumulator_count + len(value.accumulated)
-        if accumulators > self._limits.max_accumulators:
+        if accumulators > (most := self._limits.max_accumulators):
             self._cuts.add("max_accumulators")
+            self._cuts.miss("max_accumulators", 0, f"loop stages of more than {most} accumulators")
             return None
         if left < 0 or len(unread) > self._most_unread + left:
             # an operator reads at most two tensors and adds one

@@ -55,6 +55,8 @@ class Prices:
         self.iterations, self.elementwise, self.special = count, count + 1, count + 2
         self._first_grid = count + 3
         self._grid: dict[Column, int] = {}
+        self._work: dict[tuple[str, int, int, Monomial], Polynomial] = {}
+        self._tile: dict[tuple[int, int, Monomial], Polynomial] = {}
 
     @property
     def variable_count(self) -> int:
@@ -67,6 +69,22 @@ class Prices:
 
     def work(self, op: str, space: int, looped: int, factor: Monomial = 0) -> Polynomial:
         """An operator over the dims of `space`; `looped` are those that the loop divides."""
+        key = (op, space, space & looped, factor)
+        known = self._work.get(key)
+        if known is None:
+            known = self._work[key] = self._priced(*key)
+        return known
+
+    def tile(self, dims: int, whole: int, factor: Monomial = 0) -> Polynomial:
+        """A value of these dims of which `whole` are not divided though the loop divides them."""
+        key = (dims, dims & whole, factor)
+        known = self._tile.get(key)
+        if known is None:
+            monomial, coefficient = self._extent(dims, (dims & whole).bit_count())
+            known = self._tile[key] = {monomial + factor: coefficient} if dims else {}
+        return known
+
+    def _priced(self, op: str, space: int, looped: int, factor: Monomial) -> Polynomial:
         if not space:
             return {}
         monomial, coefficient = self._extent(space, (space & looped).bit_count())
@@ -77,13 +95,6 @@ class Prices:
             monomial += power(self.elementwise)
         return {monomial + factor: coefficient}
 
-    def tile(self, dims: int, whole: int, factor: Monomial = 0) -> Polynomial:
-        """A value of these dims of which `whole` are not divided though the loop divides them."""
-        if not dims:
-            return {}
-        monomial, coefficient = self._extent(dims, (dims & whole).bit_count())
-        return {monomial + factor: coefficient}
-
     def _extent(self, dims: int, iterations: int) -> tuple[Monomial, int]:
         monomial = power(self.iterations, iterations)
         for d in dims_in(dims):
@@ -91,13 +102,8 @@ class Prices:
         return monomial, 1 << dims.bit_count()
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """Where a graph runs: its grid columns, the dims its loop divides, its stage."""
-
-    grid: tuple[Column, ...]
-    looped: int
-    stage: Stage | None
+Factors = Mapping[TermId, Monomial]
+"""What a grid dim multiplies the cost of a term by, where it is not 1."""
 
 
 def looped_dims(states: Sequence[int]) -> int:
@@ -116,20 +122,23 @@ class GraphCosts:
         self._arena = arena
         self._prices = prices
         self._placement = placement
+        self._read_of: Wired | None = None
+        self._read_by: dict[TermId, list[TermId]] = {}
 
-    def of(self, wired: Wired, situation: Situation) -> tuple[Polynomial, Polynomial]:
-        """Work and footprint of one graph."""
-        factors = self._grid_factors(wired, situation)
+    def of(
+        self, wired: Wired, stage: Stage | None, looped: int, factors: Factors
+    ) -> tuple[Polynomial, Polynomial]:
+        """Work and footprint of one graph; `looped` are the dims that its loop divides."""
         readers = self._readers(wired)
+        late = power(self._prices.iterations)
         work, footprint = [], []
         for term in wired.nodes:
             value = self._arena.terms[term]
-            space = self._space(term)
             factor = factors.get(term, 0)
-            late = power(self._prices.iterations) if self._is_late(term, situation.stage) else 0
-            work.append(self._prices.work(value.op, space, situation.looped, factor + late))
-            if self._has_tile(term, wired, situation.stage, readers):
-                whole = situation.looped & ~self._divided(term, situation.stage)
+            repeated = factor + late if self._is_late(term, stage) else factor
+            work.append(self._prices.work(value.op, self._space(term), looped, repeated))
+            if self._has_tile(term, wired, stage, readers):
+                whole = looped & ~self._divided(term, stage)
                 footprint.append(self._prices.tile(value.dims, whole, factor))
         return total(work), total(footprint)
 
@@ -141,27 +150,28 @@ class GraphCosts:
             self._arena.terms[value.operands[-1]].dims
         )
 
-    def _grid_factors(self, wired: Wired, situation: Situation) -> dict[TermId, Monomial]:
+    def factors(self, wired: Wired, grid: Sequence[Column]) -> Factors:
         """d_p for each dim of a term that a grid dim divides elsewhere, but not there."""
         out: dict[TermId, Monomial] = {}
-        for column in situation.grid:
+        for column in grid:
             mapped = looped_dims((*column.inputs, *column.outputs))
             for term in wired.nodes:
-                state = self._placement.state(term, column)
                 missed = self._space(term) & mapped
-                if state >= 0:
-                    missed &= ~(1 << state)
+                if missed:
+                    state = self._placement.state(term, column)
+                    missed &= ~(1 << state) if state >= 0 else -1
                 if missed:
                     factor = power(self._prices.grid(column), missed.bit_count())
                     out[term] = out.get(term, 0) + factor
         return out
 
     def _readers(self, wired: Wired) -> Mapping[TermId, list[TermId]]:
-        readers: dict[TermId, list[TermId]] = {}
-        for term in wired.nodes:
-            for operand in dict.fromkeys(self._arena.terms[term].operands):
-                readers.setdefault(operand, []).append(term)
-        return readers
+        if self._read_of is not wired:
+            self._read_of, self._read_by = wired, {}
+            for term in wired.nodes:
+                for operand in dict.fromkeys(self._arena.terms[term].operands):
+                    self._read_by.setdefault(operand, []).append(term)
+        return self._read_by
 
     def _is_late(self, term: TermId, stage: Stage | None) -> bool:
         """Whether an operator works on unfinished sums or maxima, in every iteration anew."""

@@ -7,13 +7,13 @@ compared are not built: the stages of a loop column along which the op DAG is ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from prism.search.fronts.costs import Cost, GraphCosts, Prices, Situation, looped_dims
+from prism.search.fronts.costs import Cost, GraphCosts, Prices, looped_dims
 from prism.search.fronts.front import Front
-from prism.search.fronts.polynomials import Polynomial, without
+from prism.search.fronts.polynomials import Monomial, without
 from prism.search.generate import Materials
 from prism.search.grid import Column, leaf_state
 from prism.search.mapper import Mapper
@@ -21,7 +21,7 @@ from prism.search.mappings import MappedDims
 from prism.search.placement import REPLICATED, State
 from prism.search.ranking import Ranked
 from prism.search.stages import Stage, StageLimits, StageWalk
-from prism.search.wiring import Wired
+from prism.search.wiring import TermId, Wired
 
 Loop = tuple[State, ...]
 """What the loop divides of each input."""
@@ -58,6 +58,7 @@ class Families:
         wanted = dict.fromkeys([loop for loop in loops if loop != self._none])
         wanted[self._none] = None
         stages = cache(lambda loop: tuple(self._stages(wired, loop)) if loop in wanted else ())
+        factors = cache(lambda grid: frozenset(self._costs.factors(wired, grid).items()))
         by_loop: dict[Loop, list[MappedDims]] = {}
         for dims in self._maximal(wired, wanted, stages):
             by_loop.setdefault(dims.loop, []).append(dims)
@@ -67,7 +68,7 @@ class Families:
                     self._materials.cuts.add("max_ops")
                     continue
                 self.count += 1
-                self._offer(wired, stage, by_loop[loop], is_daring=is_daring)
+                self._offer(wired, stage, by_loop[loop], factors, is_daring=is_daring)
 
     def ranked(self, family: Family) -> Iterator[Ranked]:
         """The candidates of a family, one for each mapping."""
@@ -108,16 +109,22 @@ class Families:
         return known
 
     def _offer(
-        self, wired: Wired, stage: Stage | None, mapped: Sequence[MappedDims], *, is_daring: bool
+        self,
+        wired: Wired,
+        stage: Stage | None,
+        mapped: Sequence[MappedDims],
+        factors: Callable[[tuple[Column, ...]], frozenset[tuple[TermId, Monomial]]],
+        *,
+        is_daring: bool,
     ) -> None:
         """Offer one family; where its cost depends on the grid, one for each cost."""
-        by_cost: dict[object, tuple[Polynomial, Polynomial, list[MappedDims]]] = {}
         looped = looped_dims(mapped[0].loop)
+        # nearly always the grid is no factor of any cost
+        by_factors: dict[frozenset[tuple[TermId, Monomial]], list[MappedDims]] = {}
         for dims in mapped:
-            work, footprint = self._costs.of(wired, Situation(dims.grid, looped, stage))
-            key = (frozenset(work.items()), frozenset(footprint.items()))
-            by_cost.setdefault(key, (work, footprint, []))[2].append(dims)
-        for work, footprint, same in by_cost.values():
+            by_factors.setdefault(factors(dims.grid), []).append(dims)
+        for key, same in by_factors.items():
+            work, footprint = self._costs.of(wired, stage, looped, dict(key))
             cost = Cost(work, footprint, is_daring)
             grids = frozenset(frozenset(dims.grid) for dims in same)
             front = self.fronts.get(same[0].loop)

@@ -54,6 +54,10 @@ if TYPE_CHECKING:
 __all__ = ["Optimized", "TuneResult", "optimize", "tune"]
 
 
+ESTIMATE_SHARE = 0.25
+"""The part of a tuning budget that ranking configs by their estimates may take."""
+
+
 class Found(Protocol):
     """A search result or a loaded artifact."""
 
@@ -110,14 +114,10 @@ def tune(  # noqa: PLR0913 - the options of the command
     task = Task(found.program, bound, target, chosen, dtype, seed, space, Budget(budget_s, trials))
     if record_file is not None:
         record_file.require_writable()
-    tuner = Tuner(
-        task,
-        make_strategy(space, _estimate(space, chosen, dtype), seed),
-        record_file,
-        progress,
-        started,
-    )
+    estimates = _Estimates(space, chosen, dtype, started + ESTIMATE_SHARE * budget_s)
+    tuner = Tuner(task, make_strategy(space, estimates, seed), record_file, progress, started)
     result = tuner.run()
+    result = replace(result, notes=(*result.notes, *estimates.notes))
     if result.best is None:
         return result
     path = source_path(found.program, result.best.source) if output is None else Path(output)
@@ -225,17 +225,38 @@ def _program(given: Program | Callable[..., Any], dims: Mapping[str, str]) -> Pr
     return trace(given, **dims)
 
 
-def _estimate(space: Space, target: Target, dtype: str) -> Callable[[Config], float]:
-    """The target's cost model as strategies see it: infinite where it refuses."""
-    graphs = {graph.graph_id: graph for graph in space.graphs}
+class _Estimates:
+    """The target's cost model as strategies see it: infinite where it refuses.
 
-    def estimate(config: Config) -> float:
+    Once the time for estimates is used up, what was not estimated counts as refused: a strategy
+    that ranks thousands of configs must leave time to try some.
+    """
+
+    def __init__(self, space: Space, target: Target, dtype: str, until: float) -> None:
+        self._graphs = {graph.graph_id: graph for graph in space.graphs}
+        self._target = target
+        self._dtype = dtype
+        self._until = until
+        self.made = self.left = 0
+
+    def __call__(self, config: Config) -> float:
+        """Predicted seconds of a config."""
+        if self.made and time.monotonic() > self._until:
+            self.left += 1
+            return math.inf
+        self.made += 1
         try:
-            return target.estimate(instantiate(graphs[config.graph_id], config), dtype)
+            mu = instantiate(self._graphs[config.graph_id], config)
+            return self._target.estimate(mu, self._dtype)
         except KernelError:
             return math.inf
 
-    return estimate
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the result should say of it."""
+        if not self.left:
+            return ()
+        return (f"the budget allowed {self.made} estimates, {self.left} more were wanted",)
 
 
 def _search_key(program: Program, options: SearchOptions | None) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -414,3 +416,15 @@ def test_public_names_are_those_of_the_front_end_and_the_driver():
     assert prism.Optimized is Optimized
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         getattr(prism, "nonsense")  # noqa: B009 - the attribute is missing on purpose
+
+
+def test_ranking_leaves_most_of_the_budget_for_trials(monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    target = SimpleNamespace(estimate=lambda mu, dtype: 1.0)
+    monkeypatch.setattr(driver, "instantiate", lambda space, config: config)
+    space = SimpleNamespace(graphs=(SimpleNamespace(graph_id="g"),))
+    config = SimpleNamespace(graph_id="g")
+    estimates = driver._Estimates(space, target, "float32", until=2.0)
+    assert [estimates(config) for _ in range(5)] == [1.0, 1.0, 1.0, 1.0, math.inf]
+    assert estimates.notes == ("the budget allowed 4 estimates, 1 more were wanted",)

@@ -198,10 +198,8 @@ class Bounds:
             if part.unit is not None:
                 units |= 1 << part.unit
                 self._keep_unit(part)
-            if OPS[part.op].kind is not OpKind.ELEMENTWISE:
-                # a sum inside a macro that no class has is the macro's own
-                cls = self._number.get(part.cls, index) if part.cls is not None else index
-                tiles |= 1 << cls
+            if part.is_reduction and part.cls is not None:
+                tiles |= 1 << self._number[part.cls]
         has_tile = bool(tiles >> index & 1)
         return Choice(
             operator, needs, needs if is_contraction else 0, tiles, has_tile, units, alive, costs,
@@ -212,10 +210,19 @@ class Bounds:
         assert part.unit is not None
         if part.unit not in self.units:
             costs = tuple(
-                Cost(self._prices.work(part.op, part.space, looped), ZERO)
+                Cost(
+                    self._prices.work(part.op, part.space, looped),
+                    self._hidden_tile(part, looped, frozenset((0,))),
+                )
                 for looped in self._looped
             )
             self.units[part.unit] = (costs, self._rows(costs))
+
+    def _hidden_tile(self, part: PartOf, looped: int, states: States) -> Polynomial:
+        """The tile of a reduction inside a macro whose value no class stands for."""
+        if part.cls is not None or not part.is_reduction:
+            return ZERO
+        return self._tile(part.dims, looped, states)
 
     def _cost(
         self, index: int, operator: Operator, own: Sequence[PartOf], column: int
@@ -225,12 +232,12 @@ class Bounds:
             (operator.op, operator.children) not in self._own
         )
         work = total(self._prices.work(part.op, part.space, looped) for part in own)
-        size = ZERO
         states = self._reaches[column].by_choice[index].get(operator, frozenset())
+        size = [self._hidden_tile(part, looped, states) for part in own]
         if self._unread_roots >> index & 1 and states and states <= {PARTIAL, PEAK}:
             # accumulated in any case
-            size = self._tile(self._result_dims(operator), looped, states)
-        return Cost(work, size, is_daring)
+            size.append(self._tile(self._result_dims(operator), looped, states))
+        return Cost(work, total(size), is_daring)
 
     def _result_dims(self, operator: Operator) -> int:
         dims = _union([self._dims.get(c, 0) for c in operator.children])

@@ -104,9 +104,13 @@ class _Run:
         prices = Prices(arena)
         probes = Probes(prices, seed)
         widest = _widest(cone, possible.grid, reaches, materials.limits.grid_dims)
+        sizes = [d.size for d in arena.program.dims]
         found: list[Reach] = []
         self._columns: list[Column] = []
         for column in possible.loop:
+            if len({sizes[s] for s in column.inputs if s >= 0}) > 1:
+                materials.cuts.add("mixed_loops")
+                continue
             reach = reaches.along(column.inputs, is_loop=True)
             if _may_loop(cone, column, reach):
                 self._columns.append(column)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
+from prism.ir import OPS, OpKind
 from prism.search.dags import DagTable
 from prism.search.macros import MACRO_OF, ClassId, Hole, Operator, Pattern, Shape, SizeHole
 from prism.search.wiring import Arena
@@ -32,6 +33,11 @@ class PartOf:
     dims: int
     unit: int | None
     cls: ClassId | None
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether its value has a tile of its own."""
+        return OPS[self.op].kind is not OpKind.ELEMENTWISE
 
 
 class Units:

@@ -23,7 +23,7 @@ export RUFF_CACHE_DIR := $(VENV)/cache/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint bench bench-compile bench-encodings gpu-bundle lock cuda clean
+.PHONY: help demo test lint bench bench-compile bench-encodings bench-ablation gpu-bundle lock cuda clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -53,6 +53,9 @@ gpu-bundle: $(STAMP) ## pack build/gpu for a machine with a GPU (experiments/gpu
 
 bench-encodings: $(STAMP) ## what each encoding costs in a search, and whether they agree
 	@"$(BIN)/python" -m prism_experiments.bench_encodings
+
+bench-ablation: $(STAMP) ## what each pruner and symbolic maps save in a search, under 3 minutes
+	@"$(BIN)/python" -m prism_experiments.bench_ablation
 
 bench-compile: $(CUDA_STAMP) ## compile every graph for GPUs that are not here: spills, throughput
 	@"$(BIN)/python" -m prism_experiments.bench_compile

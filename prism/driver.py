@@ -269,7 +269,7 @@ def _search_key(program: Program, options: SearchOptions | None) -> dict[str, An
             f"optimize searches, which needs {error.name}; install it, or search elsewhere "
             "(prism search -o ART.json) and tune the artifact here"
         ) from error
-    chosen = options or SearchOptions()
+    chosen = options or SearchOptions(mode="tune")
     return {
         "program": format_program(program),
         "axioms": load_axioms(chosen.axioms).fingerprint,
@@ -300,7 +300,7 @@ def _search(
     show = progress or (lambda *_: None)
     result = search(
         program,
-        options or SearchOptions(),
+        options or SearchOptions(mode="tune"),
         lambda stage, done, total: show(done, total or 1, f"search: {stage}"),
     )
     if cache:

@@ -338,3 +338,19 @@ def test_a_folder_of_somebody_else_is_not_replaced(tmp_path):
     (tmp_path / "mine.txt").write_text("")
     assert prepare.main(["-o", str(tmp_path), "--workloads", "matmul"]) == 2
     assert (tmp_path / "mine.txt").is_file()
+
+
+@pytest.mark.parametrize("limit", ["nan", "-1", "0", "inf", "soon"])
+def test_a_session_limit_must_be_a_time(tmp_path, limit):
+    places = ["--bundle", str(tmp_path), "--work", str(tmp_path), "--out", str(tmp_path / "r.json")]
+    with pytest.raises(SystemExit) as caught:
+        session.main([*places, "--limit-s", limit])
+    assert caught.value.code == 2
+
+
+def test_a_session_with_a_broken_plan_ends_in_one_message(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(session, "die_with_parent", lambda: None)
+    (tmp_path / "plan.json").write_text("{}", encoding="utf-8")
+    places = ["--bundle", str(tmp_path), "--work", str(tmp_path), "--out", str(tmp_path / "r.json")]
+    assert session.main(places) == 2
+    assert capsys.readouterr().err.startswith("error: ")

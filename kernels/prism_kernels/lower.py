@@ -67,11 +67,22 @@ def lower(mu: MuGraph) -> TileProgram:
     own = _own_values(mu.graph.program, mu.sizes)
     fault: str | None = None
     for form in safe_forms(plain):
-        found = unguarded(form, own)
+        found = _divided_by_running(form) or unguarded(form, own)
         if found is None:
             return form
         fault = fault or found
     raise KernelError(fault or "")
+
+
+def _divided_by_running(form: TileProgram) -> str | None:
+    """Why a running reference cannot be followed: a quotient by it grows as the reference does.
+
+    Before the first iteration the reference is the lowest number, and the factor infinite.
+    """
+    for node in form.nodes:
+        if isinstance(node, Accumulate) and any(c < 0 for _, c in node.scales):
+            return "what is added up over the loop is divided by exponentials of other iterations"
+    return None
 
 
 @lru_cache(maxsize=64)
@@ -171,11 +182,12 @@ def _apply(
 
 def _accumulate(builder: Builder, node: Accumulator, operand: ValueId) -> ValueId:
     source = builder.nodes[operand]
-    if isinstance(source, Load) and node.kind is AccumulatorKind.CONCAT:
+    looped = {a.dim for a in builder.axes[operand] if a.looped}
+    is_concat = node.kind is AccumulatorKind.CONCAT
+    if isinstance(source, Load) and is_concat and looped == {node.dim}:
         # the tiles of an input side by side are the input: nothing to store
         axes = (a.whole() if a.dim == node.dim else a for a in builder.axes[operand])
         return builder.add(source, axes)
-    looped = {a.dim for a in builder.axes[operand] if a.looped}
     concatenated = {node.dim} if node.kind is AccumulatorKind.CONCAT else set()
     if looped != concatenated:
         raise KernelError(

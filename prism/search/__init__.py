@@ -5,6 +5,7 @@ from __future__ import annotations
 from prism.artifact import FoundGraph
 from prism.identity import PROGRAM_ID, graph_id
 from prism.search.assemble import program_graph
+from prism.search.dimension import DimensionPruner
 from prism.search.explain import explain
 from prism.search.generators import GENERATORS
 from prism.search.options import MODES, RejectedGraph, SearchOptions, SearchResult
@@ -31,6 +32,7 @@ __all__ = [
     "MODES",
     "PROGRAM_ID",
     "Classifier",
+    "DimensionPruner",
     "Ended",
     "Equality",
     "FoundGraph",

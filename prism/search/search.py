@@ -115,6 +115,8 @@ class _Search:
         self.candidate_count = 0
         self.verdicts = dict.fromkeys(Verdict, 0)
         self.found: list[FoundGraph] = []
+        self.judged = {graph_id(program_graph(program))}
+        self.unproved: list[Ranked] = []
         self.rejected: list[RejectedGraph] = []
 
     def run(self) -> SearchResult:
@@ -125,6 +127,11 @@ class _Search:
             self.limits = self.in_numbers(cone)
             candidates = self.candidates(cone)
             self.verify(axioms, candidates)
+            if isinstance(self.generator, FrontGenerator) and self.unproved:
+                # what an unproved graph had beaten may be right, and then is on the front
+                count = len(self.unproved)
+                self.cuts.add("unproved", f"fronts: {count} graphs were not proved", count)
+                self.verify(axioms, self.generator.instead(self.unproved))
         except KeyboardInterrupt:
             self.cuts.add("interrupt", "interrupted: only the graphs proved so far are listed")
         except GraphError as error:
@@ -194,7 +201,6 @@ class _Search:
             candidates = best_looking(candidates, most)
         limits = _verify_limits(self.program)
         verifier = Verifier(self.program, axioms, limits)
-        judged = {graph_id(program_graph(self.program))}
         start = 0
         each = 1e-6  # seconds per graph, of the last batch
         while start < len(candidates):
@@ -205,7 +211,7 @@ class _Search:
             try:
                 if rest > 0:
                     with deadline(None if rest == math.inf else time.monotonic() + rest):
-                        self.judge(verifier, candidates[start : start + size], judged)
+                        self.judge(verifier, candidates[start : start + size])
             except OutOfTimeError:
                 rest = 0.0
             if rest <= 0:
@@ -215,16 +221,16 @@ class _Search:
             start += size
             each = max(1e-6, (time.perf_counter() - now) / size)
         self.progress("verify", len(candidates), len(candidates))
-        self.seconds["verify"] = time.perf_counter() - begin
+        self.seconds["verify"] = self.seconds.get("verify", 0.0) + time.perf_counter() - begin
 
-    def judge(self, verifier: Verifier, batch: Sequence[Ranked], judged: set[str]) -> None:
+    def judge(self, verifier: Verifier, batch: Sequence[Ranked]) -> None:
         """Build and verify one batch; sort it into found and rejected."""
         built: dict[str, tuple[Ranked, SGraph]] = {}
         for ranked in batch:
             graph = build_graph(self.arena, ranked.candidate)
             key = graph_id(graph)
-            if key not in judged:
-                judged.add(key)
+            if key not in self.judged:
+                self.judged.add(key)
                 built[key] = (ranked, graph)
         verdicts = verifier.verify([g for _, g in built.values()])
         for (key, (ranked, graph)), verdict in zip(built.items(), verdicts, strict=True):
@@ -236,6 +242,7 @@ class _Search:
                 counts = (ranked.op_count, ranked.accumulator_count)
                 self.found.append(FoundGraph(key, graph, verdict, *counts, stage_names(graph)))
                 continue
+            self.unproved.append(ranked)
             if verdict is Verdict.GAVE_UP:
                 self.cuts.add("gave_up", "verification: a limit was reached on some graphs")
             if len(self.rejected) < MAX_REJECTED:

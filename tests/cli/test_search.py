@@ -82,13 +82,13 @@ def test_a_search_that_finds_nothing_is_a_negative_answer(prism, prism_json):
         (["--without", "expresion"], ["'expresion'", "expression"]),
         (["--without", ""], ["--without"]),
         (["--mode", "tune"], ["--mode", "'tune'", "count"]),
-        (["--generator", "forward"], ["--generator", "'forward'", "cone"]),
+        (["--generator", "backward"], ["generator 'backward'", "cone, forward"]),
         (["--max-ops", "0"], ["--max-ops", "0"]),
         (["--max-kernels", "2"], ["max_kernels", "2"]),
         (["--grid-dims", "4"], ["--grid-dims", "4"]),
         (["--budget", "0"], ["--budget", "0"]),
         (["--budget", "soon"], ["--budget", "'soon'"]),
-        (["--concrete", "imap"], ["No such option", "--concrete"]),
+        (["--concrete", "imap"], ["--concrete imap needs --generator forward"]),
     ],
 )
 def test_a_bad_search_option_is_one_message(prism, options, parts):
@@ -103,3 +103,26 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_search(
     (tmp_path / "file").write_text("")
     path = place.format(folder=tmp_path)
     assert_refused(prism("search", "matmul", "-o", path), "cannot write", path)
+
+
+def test_the_forward_generator_reports_its_states(prism_json):
+    base = ("search", "matmul", "--grid-dims", "1", "--generator", "forward")
+    data = prism_json(*base)
+    assert data["generator"] == "forward"
+    concrete = prism_json(*base, "--concrete", "imap,omap")
+    assert concrete["concrete"] == ["imap", "omap"]
+    assert concrete["counters"]["states"] > data["counters"]["states"] > 0
+    assert {g["id"] for g in concrete["graphs"]} == {g["id"] for g in data["graphs"]}
+
+
+def test_an_optional_pruner_is_added_by_name(prism_json):
+    data = prism_json("search", "matmul", "--also", "syntactic", "--without", "expression")
+    assert set(data["counters"]["pruners"]) == {"dimension", "placement", "syntactic"}
+    assert data["also"] == ["syntactic"]
+
+
+def test_a_search_that_finds_nothing_says_what_was_left_out(prism, prism_json):
+    args = ("search", "rmsnorm", "--max-ops", "5")
+    assert "beyond max_ops: the program itself: 7 block operators" in prism(*args).stdout
+    data = prism_json(*args, status=Status.NO)
+    assert data["nearest"] == {"max_ops": "the program itself: 7 block operators"}

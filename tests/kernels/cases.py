@@ -200,3 +200,22 @@ def two_grids():
     mapping = Mapping(frozenset(MapVar(tensor, "n", p) for tensor, p in split.items()))
     kernel = GraphOp(GRID_DIMS[:2], (), mapping, block)
     return MuGraph(SGraph(TWO_SQUARES, (kernel,)), (("n", 7),), ((("x", 2), ("y", 4)),))
+
+
+SHARED_NEST = parse_program("""
+program shared_nest
+  dims n, d, h
+  args x[n, d], w[d, h]
+  x = input x[n, d]
+  w = input w[d, h]
+  %2 = sum[d](x)
+  %3 = max[d](x)
+  %4 = div(x, %2)
+  %5 = matmul[d](x, w)
+  return %3[n]
+  return %2[n]
+  return %4[n, d]
+  return %5[n, h]
+  return %2[n, h]
+""")
+"""Several outputs of one space, of which the first needs no code of its own."""

@@ -14,6 +14,7 @@ from kernels.cases import (
     OUTPUTS,
     RMSNORM_FORMS,
     SCALARS,
+    SHARED_NEST,
     SIX_DIMS,
     contraction,
     repeating,
@@ -33,6 +34,7 @@ from kernels.programs import (
 from kernels.simulated import assert_computes, simulated
 from strategies import random_arrays, random_program
 
+from prism.errors import KernelError
 from prism.ir import bind_sizes, evaluate
 
 SIZES = {
@@ -122,6 +124,19 @@ def test_several_outputs_are_right_also_where_blocks_share_them(rng, loop, share
     sizes = {"n": 6, "d": 19, "h": 20}
     mu = mugraph(OUTPUTS, sizes, {"x": "h"}, loop, {"x": 3, "i": 2})
     assert_computes(mu, random_arguments(OUTPUTS, sizes, rng), shared_limit=shared_limit)
+
+
+@pytest.mark.parametrize("loop", [None, "n", "d", "h"])
+def test_outputs_written_in_place_leave_their_nest_to_the_others(rng, loop):
+    sizes = {"n": 4, "d": 9, "h": 5}
+    mu = mugraph(SHARED_NEST, sizes, {}, loop, {"i": 2})
+    assert_computes(mu, random_arguments(SHARED_NEST, sizes, rng))
+
+
+@pytest.mark.parametrize("threads", [0, 1, 48, 2048])
+def test_a_block_has_a_power_of_two_of_threads(threads):
+    with pytest.raises(KernelError, match=f"T = {threads}"):
+        simulated(mugraph(MATMUL, {"n": 2, "d": 2, "h": 2}), (), T=threads)
 
 
 @pytest.mark.parametrize("loop", [None, "n", "d", "h"])

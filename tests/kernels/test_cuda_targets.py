@@ -11,6 +11,7 @@ from strategies import random_program
 from prism.errors import KernelError
 from prism.ir import bind_sizes, evaluate
 from prism.plugins import Group, installed, make
+from prism_kernels.cuda import target as target_module
 from prism_kernels.cuda.devices import GPUS
 from prism_kernels.cuda.gpu_api import gpu_problem
 from prism_kernels.cuda.rehearsal import smaller
@@ -31,6 +32,16 @@ def loaded(target, mu, dtype, folder):
     return target.load(path, source.meta)
 
 
+def test_without_the_toolchain_an_offline_target_says_what_to_install(monkeypatch):
+    def missing():
+        raise KernelError("CUDA kernels need numba-cuda: pip install")
+
+    monkeypatch.setattr(target_module, "require_cuda", missing)
+    with pytest.raises(KernelError, match="pip install"):
+        make(Group.TARGET, "sm_90")
+
+
+@pytest.mark.usefixtures("cuda_extra")
 @pytest.mark.parametrize("name", GPUS)
 def test_every_gpu_of_the_table_is_an_installed_target(name):
     assert name in installed(Group.TARGET)

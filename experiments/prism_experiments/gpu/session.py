@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import sys
 import time
 from collections import Counter
@@ -262,6 +263,14 @@ def is_sick(entry: Mapping[str, Any]) -> bool:
     return any(word in detail for detail in details for word in SICK)
 
 
+def _seconds(text: str) -> float:
+    """A positive number of seconds, for the parser."""
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise ValueError(text)
+    return seconds
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a session; the exit status says whether every stage ended well."""
     parser = argparse.ArgumentParser(prog="session", description=(__doc__ or "").splitlines()[0])
@@ -269,13 +278,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--target", choices=tuple(TARGETS), default="cuda")
-    parser.add_argument("--limit-s", type=float, default=450.0)
+    parser.add_argument("--limit-s", type=_seconds, default=450.0)
     parser.add_argument("--install", default="")
     given = parser.parse_args(arguments)
     die_with_parent()
     setting = Setting(**vars(given))
-    session = Session(setting, load_plan(setting.bundle / "plan.json"))
-    session.run()
+    try:
+        session = Session(setting, load_plan(setting.bundle / "plan.json"))
+        session.run()
+    except PrismError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"interrupted; what was measured is in {given.out}", file=sys.stderr)
+        return 130
     print(summary(session.results))
     good = (Status.OK.value, Status.SKIPPED.value, Status.TRUNCATED.value)
     return 0 if all(stage["status"] in good for stage in session.results["stages"]) else 1

@@ -10,11 +10,11 @@ from prism.errors import KernelError
 from prism.ir import DataDim, MuGraph, output_name
 from prism.protocols import KernelSource
 from prism_kernels.cuda.cost import work_of
-from prism_kernels.cuda.devices import MAX_BLOCKS
-from prism_kernels.cuda.dialect import DTYPES
+from prism_kernels.cuda.devices import MAX_BLOCKS, MAX_THREADS
+from prism_kernels.cuda.dialect import DTYPES, WARP
 from prism_kernels.cuda.emit_file import emit_file
 from prism_kernels.cuda.memory import Schedule, schedule
-from prism_kernels.cuda.places import plan
+from prism_kernels.cuda.places import THREADS, plan
 from prism_kernels.cuda.plan import Plan, input_pointers
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.writer import Writer
@@ -35,6 +35,9 @@ def plan_kernel(mu: MuGraph, dtype: str, shared_limit: int) -> tuple[Plan, Sched
     """
     if dtype not in DTYPES:
         raise KernelError(f"CUDA targets run {', '.join(DTYPES)}, not {dtype}")
+    threads = dict(mu.schedule).get("T", THREADS[0])
+    if threads not in range(WARP, MAX_THREADS + 1) or threads & (threads - 1):
+        raise KernelError(f"T = {threads}: a block has a power of two of 32 to 1024 threads")
     planned = plan(lower(mu), dtype, dict(mu.schedule))
     scheduled = schedule(planned, shared_limit)
     _check_indices(planned, scheduled)

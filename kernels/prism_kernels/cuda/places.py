@@ -103,11 +103,19 @@ class _Planner:
                 self._plan_nest(nest)
         for i, node in enumerate(self.program.nodes):
             self._place(i, node)
+        self._rename_layouts()
         return Plan(
             self.program, self.dtype, self.threads, self.nests.without(self.in_place),
             self.places, self.layouts, self.tilings, self.staged, frozenset(self.partials),
             self.drifts, frozenset(self.in_place), self.scratch, self.buffers,
         )  # fmt: skip
+
+    def _rename_layouts(self) -> None:
+        """A nest whose first node needs no code is known by its next one."""
+        for nest in self.nests.nests:
+            left = [i for i in nest.nodes if i not in self.in_place]
+            if left and nest.nodes[0] in self.layouts:
+                self.layouts[left[0]] = self.layouts[nest.nodes[0]]
 
     # -- memory
 

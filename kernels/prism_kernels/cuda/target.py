@@ -33,6 +33,7 @@ from prism_kernels.cuda.places import STAGING, THREADS
 from prism_kernels.cuda.rehearsal import smaller
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.simulated import SimulatedBackend
+from prism_kernels.cuda.toolchain import require_cuda
 from prism_kernels.seal import read_sealed
 
 MOST_SIMULATED = 2e7
@@ -233,9 +234,19 @@ class CompiledKernel:
         raise AssertionError
 
 
+def _for_tuning(name: str) -> OfflineTarget:
+    """A target by name; without the toolchain every candidate would fail, so this fails at once.
+
+    Raises:
+        KernelError: the `cuda` extra is missing; says how to install it.
+    """
+    require_cuda()
+    return OfflineTarget(name)
+
+
 # the GPUs of `devices.GPUS`, as entry points name them
-sm_80 = partial(OfflineTarget, "sm_80")
-sm_86 = partial(OfflineTarget, "sm_86")
-sm_89 = partial(OfflineTarget, "sm_89")
-sm_90 = partial(OfflineTarget, "sm_90")
-h200 = partial(OfflineTarget, "h200")
+sm_80 = partial(_for_tuning, "sm_80")
+sm_86 = partial(_for_tuning, "sm_86")
+sm_89 = partial(_for_tuning, "sm_89")
+sm_90 = partial(_for_tuning, "sm_90")
+h200 = partial(_for_tuning, "h200")

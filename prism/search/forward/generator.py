@@ -139,7 +139,7 @@ class ForwardGenerator:
         for inputs, mapped in zip(choice.imap, choice.omap, strict=True):
             number = self._map_number[inputs]
             for root, dim in zip(roots, mapped, strict=True):
-                states = self._spread.states(root)[number]
+                states = self._spread.row(root).states[number]
                 if not any(self._keeps_saved(state, dim) for state in sorted(states)):
                     return False
         return True

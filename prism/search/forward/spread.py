@@ -11,7 +11,8 @@ maps that its operators leave, and no map is ever chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice, product
 
 from prism.ir import OPS, OpKind
@@ -29,9 +30,27 @@ Maps = int
 
 States = frozenset[State]
 
-_NONE: States = frozenset()
 _WHOLE: States = frozenset({REPLICATED})
 _UNFINISHED: States = frozenset({PARTIAL, PEAK})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """What all maps make of a term; terms that fare alike share a row.
+
+    `states` and `tiles`: under each map the states it may be in (none: it cannot be placed), and
+    the dims in which it is a tile. The other fields are sets of maps: those under which it has a
+    state, may be whole in every block or iteration, may differ between them, may be a summand or a
+    maximum of a part, and those that split all matched dims below it alike.
+    """
+
+    states: tuple[States, ...]
+    tiles: tuple[int, ...]
+    placed: Maps
+    whole: Maps
+    varying: Maps
+    unfinished: Maps
+    matched: Maps
 
 
 class Spread:
@@ -47,55 +66,58 @@ class Spread:
         self.maps: tuple[tuple[State, ...], ...] = () if self.is_off else tuple(listed)
         """The state of each input under each map; the first leaves all of them whole."""
         self.all: Maps = 1 if self.is_off else (1 << len(self.maps)) - 1
-        self._states: dict[TermId, tuple[States, ...]] = {}
-        self._tiles: dict[TermId, tuple[tuple[int, ...], Maps]] = {}
+        self._rows: dict[TermId, Row] = {}
+        self._alike: dict[tuple[object, ...], Row] = {}
+        self._unique: dict[tuple[object, ...], Row] = {}
         self._agree: dict[Tiled, bool] = {}
 
-    def placed(self, term: TermId) -> Maps:
-        """The maps under which a term has a state."""
-        return self._mask(term, bool)
-
-    def whole(self, term: TermId) -> Maps:
-        """The maps under which every block or iteration computes all of a term."""
-        return self._mask(term, lambda found: REPLICATED in found)
-
-    def varying(self, term: TermId) -> Maps:
-        """The maps under which a term differs between blocks or iterations."""
-        return self._mask(term, lambda found: bool(found - _WHOLE))
-
-    def unfinished(self, term: TermId) -> Maps:
-        """The maps under which a term may be a summand or a maximum of a part."""
-        return self._mask(term, lambda found: not found.isdisjoint(_UNFINISHED))
-
-    def _mask(self, term: TermId, holds: Callable[[States], bool]) -> Maps:
-        """The maps under which something holds of the states of a term."""
-        if self.is_off:
-            return self.all
-        return sum(1 << i for i, found in enumerate(self.states(term)) if holds(found))
-
-    def matched(self, term: TermId) -> Maps:
-        """The maps that split all matched dims below a term alike."""
-        return self.all if self.is_off else self._tiled(term)[1]
-
-    def states(self, term: TermId) -> tuple[States, ...]:
-        """The states a term may be in under each map; none where it cannot be placed."""
-        known = self._states.get(term)
+    def row(self, term: TermId) -> Row:
+        """What the maps make of a term."""
+        known = self._rows.get(term)
         if known is None:
-            known = self._states[term] = self._placed_states(term)
+            known = self._rows[term] = self._found(term)
         return known
 
-    def _placed_states(self, term: TermId) -> tuple[States, ...]:
+    def _found(self, term: TermId) -> Row:
+        if self.is_off:
+            return Row((), (), self.all, self.all, self.all, self.all, self.all)
         value = self._arena.terms[term]
         if value.leaf is not None:
-            return tuple(frozenset((leaf_state(value.inputs, m),)) for m in self.maps)
-        below = zip(*(self.states(t) for t in value.operands), strict=True)
+            leaf = tuple(leaf_state(value.inputs, m) for m in self.maps)
+            tiles = tuple(0 if s == REPLICATED else 1 << s for s in leaf)
+            return self._row([frozenset((s,)) for s in leaf], tiles, self.all)
+        below = [self.row(t) for t in value.operands]
+        operand_dims = tuple(self._arena.terms[t].dims for t in value.operands)
+        key = (value.op, value.dim, operand_dims, *map(id, below))
+        if key not in self._alike:
+            tiles, matched = self._tiles(term, below, operand_dims)
+            self._alike[key] = self._row(self._states(term, below), tiles, matched)
+        return self._alike[key]
+
+    def _row(self, states: Sequence[States], tiles: tuple[int, ...], matched: Maps) -> Row:
+        """The one row of this content."""
+        key = (tuple(states), tiles, matched)
+        if key not in self._unique:
+            self._unique[key] = Row(
+                key[0],
+                tiles,
+                placed=_mask(bool(found) for found in states),
+                whole=_mask(REPLICATED in found for found in states),
+                varying=_mask(bool(found - _WHOLE) for found in states),
+                unfinished=_mask(not found.isdisjoint(_UNFINISHED) for found in states),
+                matched=matched,
+            )
+        return self._unique[key]
+
+    def _states(self, term: TermId, below: Sequence[Row]) -> list[States]:
+        """The states under each map, from those of the operands."""
         asked: dict[tuple[States, ...], States] = {}
         out = []
-        for operands in below:
+        for operands in zip(*(row.states for row in below), strict=True):
             if operands not in asked:
                 asked[operands] = self._results(term, operands)
             out.append(asked[operands])
-        return tuple(out)
+        return out
 
     def _results(self, term: TermId, operands: tuple[States, ...]) -> States:
         found: set[State] = set()
@@ -104,30 +126,22 @@ class Spread:
                 found.add(REPLICATED)
             else:
                 found.update(self._rules.results(term, states))
-        return frozenset(found) if found else _NONE
+        return frozenset(found)
 
-    def _tiled(self, term: TermId) -> tuple[tuple[int, ...], Maps]:
+    def _tiles(
+        self, term: TermId, below: Sequence[Row], operand_dims: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], Maps]:
         """The dims in which a term is a tile, under each map; and the maps that match."""
-        known = self._tiles.get(term)
-        if known is None:
-            known = self._tiles[term] = self._found_tiles(term)
-        return known
-
-    def _found_tiles(self, term: TermId) -> tuple[tuple[int, ...], Maps]:
         value = self._arena.terms[term]
-        if value.leaf is not None:
-            states = (leaf_state(value.inputs, m) for m in self.maps)
-            return tuple(0 if s == REPLICATED else 1 << s for s in states), self.all
-        below = [self._tiled(t) for t in value.operands]
-        operand_dims = tuple(self._arena.terms[t].dims for t in value.operands)
+        reduced = 0 if OPS[value.op].kind is OpKind.ELEMENTWISE else 1 << value.dim
         matched = self.all
-        for _, maps in below:
-            matched &= maps
+        for row in below:
+            matched &= row.matched
         tiles = []
-        for i, operands in enumerate(zip(*(tiles for tiles, _ in below), strict=True)):
+        for i, operands in enumerate(zip(*(row.tiles for row in below), strict=True)):
             if not self._do_agree(value.op, operands, operand_dims):
                 matched &= ~(1 << i)
-            tiles.append(_union(operands) & ~_reduced(value.op, value.dim))
+            tiles.append(_union(operands) & ~reduced)
         return tuple(tiles), matched
 
     def _do_agree(self, op: str, tiles: tuple[int, ...], operand_dims: tuple[int, ...]) -> bool:
@@ -137,12 +151,13 @@ class Spread:
         return self._agree[asked]
 
 
+def _mask(holds: Iterable[bool]) -> Maps:
+    """The maps for which something holds."""
+    return sum(1 << i for i, is_so in enumerate(holds) if is_so)
+
+
 def _union(masks: Sequence[int]) -> int:
     out = 0
     for mask in masks:
         out |= mask
     return out
-
-
-def _reduced(op: str, dim: int) -> int:
-    return 0 if OPS[op].kind is OpKind.ELEMENTWISE else 1 << dim

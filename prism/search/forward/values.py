@@ -182,21 +182,21 @@ class Values:
         return known
 
     def _found_left(self, value: Value) -> Left:
-        spread = self.spread
-        on_grid = spread.placed(value.term)
-        placed = spread.all if value.is_whole else on_grid
+        row = self.spread.row(value.term)
+        placed = self.spread.all if value.is_whole else row.placed
         for below in map(self.left, value.operands):
             placed &= below.placed
         if not value.is_operator and value.is_whole:
-            placed &= spread.varying(value.term)
+            placed &= row.varying
         elif value.accumulated:
             (reduction,) = value.accumulated
-            placed &= spread.unfinished(reduction)
+            placed &= self.spread.row(reduction).unfinished
         elif value.is_whole:
             # what it reads of the body is the same in every iteration
             for operand in (self.values[v] for v in value.operands):
-                placed &= spread.all if operand.is_whole else spread.whole(operand.term)
-        return Left(spread.matched(value.term), placed, on_grid)
+                if not operand.is_whole:
+                    placed &= self.spread.row(operand.term).whole
+        return Left(row.matched, placed, row.placed)
 
     # ---------------------------------------------------------------------------- operators
 

@@ -9,7 +9,7 @@ are tables by class, choice and column, as polynomials and as rows of numbers at
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from prism.ir import OPS, OpKind
 from prism.search.cone import Cone
 from prism.search.dags import DagTable
+from prism.search.fronts.chains import ANY, Dependence, bits, dependences, parts_of
 from prism.search.fronts.costs import Cost, Prices, looped_dims
 from prism.search.fronts.front import Probes
-from prism.search.fronts.chains import ANY, Dependence, bits, dependences, parts_of
 from prism.search.fronts.polynomials import ZERO, Polynomial, add, below_all, total
 from prism.search.fronts.states import Reach, States
-from prism.search.grid import Column
 from prism.search.fronts.units import PartOf, Units
+from prism.search.grid import Column
 from prism.search.macros import MACRO_OF, ClassId, Operator
 from prism.search.placement import PARTIAL, PEAK
 from prism.search.ranking import OVERFLOWING
@@ -81,62 +81,68 @@ class ClassBound:
     is_output: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What bounds are made from; `own_daring`: the program's own operators that may overflow."""
+
+    arena: Arena
+    cone: Cone
+    table: DagTable
+    dims: Mapping[ClassId, int]
+    prices: Prices
+    probes: Probes
+    columns: tuple[Column, ...]
+    reaches: tuple[Reach, ...]
+    own_daring: frozenset[Operator]
+
+
 class Bounds:
     """The tables of one cone. Class number i is bit i, as in the table of op DAGs."""
 
-    def __init__(  # noqa: PLR0913 - what the tables are made of
-        self,
-        arena: Arena,
-        cone: Cone,
-        table: DagTable,
-        dims: Mapping[ClassId, int],
-        prices: Prices,
-        probes: Probes,
-        columns: Sequence[Column],
-        reaches: Sequence[Reach],
-        own: frozenset[tuple[str, tuple[ClassId, ...]]],
-    ) -> None:
-        self._arena = arena
-        self._dims = dims
-        self._prices = prices
-        self._probes = probes
-        self.probe_count = probes.count
-        self._own = own
-        self._looped = [looped_dims(column.inputs) for column in columns]
-        self._reaches = reaches
-        self._units = Units(arena, table, dims)
-        self.units: dict[int, tuple[tuple[Cost, ...], Rows]] = {}
-        self._roots = table.roots
+    def __init__(self, tables: Tables, is_late: Callable[[], bool]) -> None:
+        table = tables.table
+        self._tables = tables
+        self._looped = [looped_dims(column.inputs) for column in tables.columns]
+        self._parts = Units(tables.arena, table, tables.dims)
+        self._number = {cls: i for i, cls in enumerate(table.classes)}
         read = 0
         for choices in table.choices:
             for _, mask in choices:
                 read |= mask
         self._unread_roots = table.roots & ~read
-        self.count = len(columns)
-        known = dependences(arena, cone, table)
+        self.count = len(tables.columns)
+        self.probe_count = tables.probes.count
+        known = dependences(tables.arena, tables.cone, table)
         nothing = Dependence(0, 0, 0, 0)
         self.dependence = tuple(known.get(cls, nothing) for cls in table.classes)
-        self._number = {cls: i for i, cls in enumerate(table.classes)}
+        self.units: dict[int, tuple[tuple[Cost, ...], Rows]] = {}
         self.classes: list[ClassBound] = []
+        self.is_complete = True
+        """False where time ran out: then nothing can be bounded."""
         for i, cls in enumerate(table.classes):
-            self.classes.append(self._class(i, cls, table))
+            if is_late():
+                self.is_complete = False
+                return
+            self.classes.append(self._class(i, cls, table.choices[i]))
 
-    def _class(self, index: int, cls: ClassId, table: DagTable) -> ClassBound:
+    def _class(
+        self, index: int, cls: ClassId, offered: Sequence[tuple[Operator, int]]
+    ) -> ClassBound:
         alive = np.array(
             [
-                [bool(reach.by_choice[index][operator]) for reach in self._reaches]
-                for operator, _ in table.choices[index]
+                [bool(reach.by_choice[index][operator]) for reach in self._tables.reaches]
+                for operator, _ in offered
             ],
             dtype=bool,
         ).reshape(-1, self.count)
         choices = tuple(
             self._choice(index, operator, mask, alive[j])
-            for j, (operator, mask) in enumerate(table.choices[index])
+            for j, (operator, mask) in enumerate(offered)
         )
-        dims = self._dims.get(cls, 0)
+        dims = self._tables.dims.get(cls, 0)
         tile = tuple(
             self._tile(dims, looped, reach.states.get(cls, frozenset()))
-            for looped, reach in zip(self._looped, self._reaches, strict=True)
+            for looped, reach in zip(self._looped, self._tables.reaches, strict=True)
         )
         must = self.dependence[index].must
         ways: list[int | None] = [None, ANY, *bits(must)]
@@ -147,7 +153,7 @@ class Bounds:
             self._rows([Cost(ZERO, size) for size in tile]),
             {way: self._least(choices, tile, way) for way in ways},
             is_tile=all(c.has_tile for c in choices),
-            is_output=bool(self._roots >> index & 1),
+            is_output=bool(self._tables.table.roots >> index & 1),
         )
 
     def _least(
@@ -189,7 +195,7 @@ class Bounds:
     def _choice(
         self, index: int, operator: Operator, needs: int, alive: NDArray[np.bool_]
     ) -> Choice:
-        parts = self._units.of(operator)
+        parts = self._parts.of(operator)
         own = [part for part in parts if part.unit is None]
         costs = tuple(self._cost(index, operator, own, k) for k in range(self.count))
         is_contraction = operator.op not in MACRO_OF and OPS[operator.op].kind is OpKind.CONTRACT
@@ -211,7 +217,7 @@ class Bounds:
         if part.unit not in self.units:
             costs = tuple(
                 Cost(
-                    self._prices.work(part.op, part.space, looped),
+                    self._tables.prices.work(part.op, part.space, looped),
                     self._hidden_tile(part, looped, frozenset((0,))),
                 )
                 for looped in self._looped
@@ -224,15 +230,11 @@ class Bounds:
             return ZERO
         return self._tile(part.dims, looped, states)
 
-    def _cost(
-        self, index: int, operator: Operator, own: Sequence[PartOf], column: int
-    ) -> Cost:
+    def _cost(self, index: int, operator: Operator, own: Sequence[PartOf], column: int) -> Cost:
         looped = self._looped[column]
-        is_daring = operator.op in OVERFLOWING and (
-            (operator.op, operator.children) not in self._own
-        )
-        work = total(self._prices.work(part.op, part.space, looped) for part in own)
-        states = self._reaches[column].by_choice[index].get(operator, frozenset())
+        is_daring = operator.op in OVERFLOWING and operator not in self._tables.own_daring
+        work = total(self._tables.prices.work(part.op, part.space, looped) for part in own)
+        states = self._tables.reaches[column].by_choice[index].get(operator, frozenset())
         size = [self._hidden_tile(part, looped, states) for part in own]
         if self._unread_roots >> index & 1 and states and states <= {PARTIAL, PEAK}:
             # accumulated in any case
@@ -240,18 +242,18 @@ class Bounds:
         return Cost(work, total(size), is_daring)
 
     def _result_dims(self, operator: Operator) -> int:
-        dims = _union([self._dims.get(c, 0) for c in operator.children])
-        return dims & ~(1 << self._arena.dim_index(operator.dim)) if operator.dim else dims
+        dims = _union([self._tables.dims.get(c, 0) for c in operator.children])
+        return dims & ~(1 << self._tables.arena.dim_index(operator.dim)) if operator.dim else dims
 
     def _tile(self, dims: int, looped: int, states: States) -> Polynomial:
         """The smallest tile a value may have in any of the states."""
         divided = next((1 << s for s in sorted(states, reverse=True) if s >= 0), 0)
-        return self._prices.tile(dims, looped & ~divided)
+        return self._tables.prices.tile(dims, looped & ~divided)
 
     def _rows(self, costs: Sequence[Cost]) -> Rows:
         if not costs:
-            return np.zeros((0, self._probes.width))
-        return np.vstack([self._probes.row(cost) for cost in costs])
+            return np.zeros((0, self._tables.probes.width))
+        return np.vstack([self._tables.probes.row(cost) for cost in costs])
 
     def tiles(self, tiles: int, index: int, rest: int, choice: Choice) -> int:
         """The classes whose tiles are certain once a class has this operator.
@@ -278,7 +280,7 @@ class Bounds:
 
     def rows(self, need: int, tiles: int) -> Rows:
         """The least that the classes needed cost, as numbers."""
-        out = np.zeros((self.count, self._probes.width))
+        out = np.zeros((self.count, self._tables.probes.width))
         for least, is_bare in self.parts(need, tiles):
             out += least.bare_rows if is_bare else least.rows
         return out

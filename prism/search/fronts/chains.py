@@ -25,7 +25,7 @@ from prism.search.wiring import Arena
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What lies below a class: inputs (as bits) and classes (as bits), in some or in all op DAGs."""
+    """What lies below a class in some or in all op DAGs: inputs and classes, as bits."""
 
     may: int
     must: int
@@ -106,10 +106,8 @@ def parts_of(need: int, known: Sequence[Dependence]) -> list[Part]:
             used |= 1 << way
         else:
             out.append(Part(i, None))
-    for i in bits(must & ~need & ~covered):
-        if not known[i].may & used:
-            out.append(Part(i, None))
-    return out
+    rest = bits(must & ~need & ~covered)
+    return [*out, *(Part(i, None) for i in rest if not known[i].may & used)]
 
 
 def bits(mask: int) -> list[int]:

@@ -17,7 +17,6 @@ from prism.ir import (
     GRID_DIMS,
     LOOP_DIM,
     OPS,
-    DataDim,
     Input,
     MappedTensor,
     MappingProblem,
@@ -52,7 +51,7 @@ class Columns:
 def possible_columns(arena: Arena, cone: Cone, table: DagTable, *, is_matched: bool) -> Columns:
     """The columns under the sure equalities; `is_matched`: dimension matching is in force."""
     joined = _sure(cone, table) if is_matched else frozenset()
-    problem = _problem(arena, cone, joined)
+    problem = _problem(arena, joined)
     found: dict[ParKind, tuple[Column, ...]] = {}
     is_cut = False
     for kind in (ParKind.LOOP, ParKind.GRID):
@@ -62,7 +61,7 @@ def possible_columns(arena: Arena, cone: Cone, table: DagTable, *, is_matched: b
     return Columns(found[ParKind.LOOP], found[ParKind.GRID], is_cut)
 
 
-def _problem(arena: Arena, cone: Cone, joined: _Joined) -> MappingProblem:
+def _problem(arena: Arena, joined: _Joined) -> MappingProblem:
     program = arena.program
     inputs = tuple(MappedTensor(i.name, i.dims) for i in program.inputs)
     outputs = tuple(
@@ -92,10 +91,8 @@ def _sure(cone: Cone, table: DagTable) -> _Joined:
     """What every op DAG joins, the outputs' places included."""
     known: dict[ClassId, _Joined] = {}
     for cls, leaf in cone.leaves.items():
-        is_input = isinstance(leaf, Input)
-        known[cls] = frozenset(
-            frozenset({("", d), (leaf.name, d)}) for d in (leaf.dims if is_input else ())
-        )
+        name, dims = (leaf.name, leaf.dims) if isinstance(leaf, Input) else ("", ())
+        known[cls] = frozenset(frozenset({("", d), (name, d)}) for d in dims)
     for cls, choices in zip(table.classes, table.choices, strict=True):
         joined = [_of_operator(o, known) for o, _ in choices if known.keys() >= set(o.children)]
         if joined:
@@ -113,9 +110,7 @@ def _sure(cone: Cone, table: DagTable) -> _Joined:
 def _of_operator(operator: Operator, known: dict[ClassId, _Joined]) -> _Joined:
     """An operator joins each dim of its operands; the reduced one is not the result's."""
     groups = _merged([group for child in operator.children for group in known[child]])
-    is_elementwise = (
-        operator.op not in MACRO_OF and OPS[operator.op].kind is OpKind.ELEMENTWISE
-    )
+    is_elementwise = operator.op not in MACRO_OF and OPS[operator.op].kind is OpKind.ELEMENTWISE
     gone: Place | None = None if is_elementwise else ("", operator.dim or "")
     return frozenset(group - {gone} for group in groups)
 

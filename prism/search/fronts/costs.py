@@ -19,7 +19,7 @@ dominates only graphs that dare as much.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from prism.ir import OPS, OpKind
@@ -29,9 +29,7 @@ from prism.search.placement import AFTER, PARTIAL, PEAK, REPLICATED
 from prism.search.stages import Stage
 from prism.search.wiring import Arena, TermId, Wired, dims_in
 
-LIGHT = frozenset(
-    {"add", "sub", "mul", "maximum", "minimum", "neg", "square", "abs", "relu"}
-)
+LIGHT = frozenset({"add", "sub", "mul", "maximum", "minimum", "neg", "square", "abs", "relu"})
 """Elementwise operators of one instruction; the others are special functions."""
 
 UNFINISHED = frozenset({PARTIAL, PEAK})
@@ -113,6 +111,19 @@ def looped_dims(states: Sequence[int]) -> int:
         if state >= 0:
             mask |= 1 << state
     return mask
+
+
+def input_tiles(
+    arena: Arena, prices: Prices, states: Sequence[int], names: Container[str]
+) -> Polynomial:
+    """The tiles of the inputs called `names` under a loop column."""
+    looped = looped_dims(states)
+    tiles = []
+    for node, state in zip(arena.program.inputs, states, strict=True):
+        if node.name in names:
+            divided = 1 << state if state >= 0 else 0
+            tiles.append(prices.tile(arena.mask(node.dims), looped & ~divided))
+    return total(tiles)
 
 
 class GraphCosts:

@@ -67,7 +67,9 @@ class _Step(NamedTuple):
 
 
 class _Chosen(NamedTuple):
-    index: int
+    """A linked list of choices: class number, place of the choice."""
+
+    cls: int
     place: int
     rest: _Chosen | None
 
@@ -140,7 +142,7 @@ class Dives:
     def _dag(self, chosen: _Chosen | None) -> OpDag:
         out = []
         while chosen is not None:
-            this = self._bounds.classes[chosen.index]
+            this = self._bounds.classes[chosen.cls]
             out.append((this.cls, this.choices[chosen.place].operator))
             chosen = chosen.rest
         return tuple(out)

@@ -1,13 +1,14 @@
 """The families of an op DAG: with each loop stage, under its maximal grids; offered to the fronts.
 
 Fewer grid dims than may be is one of them at size 1, so of the mappings that the encoding gives and
-placement allows only those are kept whose grid no other one contains. Families that need not be
-compared are not built: the stages of a loop column along which the op DAG is ruled out already.
+placement allows only those are kept whose grid no other one contains. A graph without a loop is one
+with a loop that iterates once, so every graph with a loop is offered to the front without, too: not
+to be listed there, but to beat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,8 +27,6 @@ from prism.search.wiring import TermId, Wired
 Loop = tuple[State, ...]
 """What the loop divides of each input."""
 
-Grids = frozenset[frozenset[Column]]
-
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -38,11 +37,17 @@ class Family:
     mapped: tuple[MappedDims, ...]
 
 
+FamilyFront = Front[Family | None]
+"""A front of families; None stands for a graph that another front lists."""
+
+_Factors = frozenset[tuple[TermId, Monomial]]
+
+
 class Families:
-    """Offers op DAGs to the fronts."""
+    """Offers op DAGs to the fronts, one front per loop column."""
 
     def __init__(self, materials: Materials, mapper: Mapper, prices: Prices) -> None:
-        self.fronts: dict[Loop, Front[Family]] = {}
+        self.fronts: dict[Loop, FamilyFront] = {}
         self.count = 0
         self.stage_steps = 0
         self._materials = materials
@@ -52,11 +57,10 @@ class Families:
         self._none: Loop = (REPLICATED,) * len(materials.arena.input_names)
         self._by_loop: dict[int, dict[Loop, list[MappedDims]]] = {}
 
-    def offer(self, wired: Wired, loops: Sequence[Loop], *, is_daring: bool) -> None:
+    def offer(self, wired: Wired, loops: Iterable[Loop], *, is_daring: bool) -> None:
         """Offer the families of an op DAG along these loop columns, and without a loop."""
-        # with a loop first: a graph without is one of them where it iterates once
-        wanted = dict.fromkeys([loop for loop in loops if loop != self._none])
-        wanted[self._none] = None
+        # with a loop first, so that the front without knows them
+        wanted = [*(loop for loop in loops if loop != self._none), self._none]
         stages = cache(lambda loop: tuple(self._stages(wired, loop)) if loop in wanted else ())
         factors = cache(lambda grid: frozenset(self._costs.factors(wired, grid).items()))
         by_loop: dict[Loop, list[MappedDims]] = {}
@@ -68,7 +72,8 @@ class Families:
                     self._materials.cuts.add("max_ops")
                     continue
                 self.count += 1
-                self._offer(wired, stage, by_loop[loop], factors, is_daring=is_daring)
+                for same in _grouped(by_loop[loop], lambda dims: factors(dims.grid)):
+                    self._offer(Family(wired, stage, same), factors(same[0].grid), is_daring)
 
     def ranked(self, family: Family) -> Iterator[Ranked]:
         """The candidates of a family, one for each mapping."""
@@ -77,7 +82,12 @@ class Families:
             if ranked is not None:
                 yield ranked
 
-    def _maximal(self, wired, loops, stages) -> Iterator[MappedDims]:
+    def _maximal(
+        self,
+        wired: Wired,
+        loops: Sequence[Loop],
+        stages: Callable[[Loop], tuple[Stage | None, ...]],
+    ) -> Iterator[MappedDims]:
         """The legal mappings along the loops, those with the largest grids."""
         gate, arena = self._materials.gate, self._materials.arena
         mappings = self._mapper.mappings
@@ -86,21 +96,19 @@ class Families:
         legal = mappings.legality(wired, equal, is_legal, lambda loop: bool(stages(loop)))
         kept: dict[Loop, list[frozenset[Column]]] = {loop: [] for loop in loops}
         for count in range(self._materials.limits.grid_dims, -1, -1):
-            answer = mappings.of(wired, equal, count, legal)
+            by_loop = self._answer_by_loop(mappings.of(wired, equal, count, legal))
             if mappings.is_cut:
                 self._materials.cuts.add("mappings", "mappings: an enumeration was cut short")
-            grouped = self._grouped(answer)
             for loop, larger in kept.items():
-                for dims in grouped.get(loop, ()):
-                    columns = frozenset(dims.grid)
-                    if not any(columns < other for other in larger) and all(
-                        is_legal(column) for column in dims.grid
-                    ):
-                        larger.append(columns)
+                for dims in by_loop.get(loop, ()):
+                    grid = frozenset(dims.grid)
+                    is_new = not any(grid < other for other in larger)
+                    if is_new and all(is_legal(column) for column in grid):
+                        larger.append(grid)
                         yield dims
 
-    def _grouped(self, answer: tuple[MappedDims, ...]) -> dict[Loop, list[MappedDims]]:
-        """The mappings by loop column; answers are kept by `Mappings`, so their id is theirs."""
+    def _answer_by_loop(self, answer: tuple[MappedDims, ...]) -> dict[Loop, list[MappedDims]]:
+        """The mappings by loop column; `Mappings` keeps answers, so an id is one answer's."""
         known = self._by_loop.get(id(answer))
         if known is None:
             known = self._by_loop[id(answer)] = {}
@@ -108,39 +116,18 @@ class Families:
                 known.setdefault(dims.loop, []).append(dims)
         return known
 
-    def _offer(
-        self,
-        wired: Wired,
-        stage: Stage | None,
-        mapped: Sequence[MappedDims],
-        factors: Callable[[tuple[Column, ...]], frozenset[tuple[TermId, Monomial]]],
-        *,
-        is_daring: bool,
-    ) -> None:
-        """Offer one family; where its cost depends on the grid, one for each cost."""
-        looped = looped_dims(mapped[0].loop)
-        # nearly always the grid is no factor of any cost
-        by_factors: dict[frozenset[tuple[TermId, Monomial]], list[MappedDims]] = {}
-        for dims in mapped:
-            by_factors.setdefault(factors(dims.grid), []).append(dims)
-        for key, same in by_factors.items():
-            work, footprint = self._costs.of(wired, stage, looped, dict(key))
-            cost = Cost(work, footprint, is_daring)
-            grids = frozenset(frozenset(dims.grid) for dims in same)
-            front = self.fronts.get(same[0].loop)
-            if front is None:
-                continue
-            is_new = front.offer(cost, grids, Family(wired, stage, tuple(same)))
-            if is_new and stage is not None and self._none in self.fronts:
-                self._offer_once(cost, grids)
-
-    def _offer_once(self, cost: Cost, grids: Grids) -> None:
-        """A graph with a loop is one without where it iterates once."""
-        variable = self._prices.iterations
-        once = Cost(
-            without(cost.work, variable), without(cost.footprint, variable), cost.is_daring
-        )
-        self.fronts[self._none].offer(once, grids, None)
+    def _offer(self, family: Family, factors: _Factors, is_daring: bool) -> None:  # noqa: FBT001 - of the cost
+        """Offer one family, and where it has a loop, what it is when that iterates once."""
+        loop = family.mapped[0].loop
+        work, tiles = self._costs.of(family.wired, family.stage, looped_dims(loop), dict(factors))
+        grids = frozenset(frozenset(dims.grid) for dims in family.mapped)
+        front, unlooped = self.fronts.get(loop), self.fronts.get(self._none)
+        if front is None or not front.offer(Cost(work, tiles, is_daring), grids, family):
+            return
+        if family.stage is not None and unlooped is not None:
+            once = self._prices.iterations
+            cost = Cost(without(work, once), without(tiles, once), is_daring)
+            unlooped.offer(cost, grids, None)
 
     def _stages(self, wired: Wired, loop: Loop) -> Iterator[Stage | None]:
         """The loop stages of an op DAG under one mapping of its inputs along the loop."""
@@ -157,3 +144,13 @@ class Families:
             cuts.add("stages", "loop stages: one op DAG has too many")
         if walk.is_over_accumulators:
             cuts.add("max_accumulators")
+
+
+def _grouped(
+    mapped: Iterable[MappedDims], key: Callable[[MappedDims], _Factors]
+) -> Iterator[tuple[MappedDims, ...]]:
+    """The mappings under which a graph costs the same: nearly always all of them."""
+    groups: dict[_Factors, list[MappedDims]] = {}
+    for dims in mapped:
+        groups.setdefault(key(dims), []).append(dims)
+    return (tuple(group) for group in groups.values())

@@ -1,16 +1,21 @@
 """Fronts: the graphs that no other one beats for all sizes, one front per loop column.
 
-A member beats another graph when its cost is at most the other's for all values of the variables,
-it dares no more, and it runs under every mapping the other runs under (a grid dim it has beyond
-those is a grid dim of size 1). Costs are compared as numbers at a few probe points first, since
-few pairs pass that; those that do are compared as polynomials.
+A member beats another graph when, for all values of the variables, it does no more work, its tiles
+are not larger by more than a little, it dares no more, and it runs under every mapping the other
+runs under (a grid dim it has beyond those is a grid dim of size 1). Tiles only decide what fits a
+memory, and their sum says so roughly, so a difference of a quarter of all tiles, those of the
+inputs included, is none: 4 tiles <= 5 tiles' + inputs. A member leaves the front only for one that
+is at least as good without that allowance, so that small differences do not add up.
 
-What a member beat is remembered, a few per member: graphs of equal cost may differ on a real
-machine, and a member may turn out not to be provable.
+Costs are compared as numbers at a few probe points first, since few pairs pass that; those that do
+are compared as polynomials. A few of the graphs that a member beat are remembered: those of equal
+cost (ties), as a real machine may tell them apart, and others (spares), as a member may turn out
+not to be provable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Generic, TypeVar
@@ -19,10 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prism.search.fronts.costs import Cost, Prices
-from prism.search.fronts.polynomials import Monomial, Polynomial, exponents, is_below
+from prism.search.fronts.polynomials import (
+    ZERO,
+    Monomial,
+    Polynomial,
+    add,
+    exponents,
+    is_below,
+    scaled,
+)
 from prism.search.grid import Column
 
 Row = NDArray[np.float64]
+
+Grids = frozenset[frozenset[Column]]
+"""Sets of grid columns."""
 
 ROUNDING = 1.0 + 1e-9
 SPREAD = 8
@@ -32,7 +48,10 @@ MOST_LOG2 = 8
 LARGE_LOG2 = 12.0
 """The value of a variable at the corners."""
 
-SPARES = 2
+TILE_UNITS = 4
+"""Tiles that differ by one part in so many count as equal."""
+
+TIES, SPARES = 1, 3
 """Beaten graphs that are remembered per member."""
 
 Payload = TypeVar("Payload")
@@ -95,13 +114,16 @@ class Member(Generic[Payload]):
     """A graph on a front, with the sets of grid columns it runs under."""
 
     cost: Cost
-    grids: frozenset[frozenset[Column]]
+    grids: Grids
     payload: Payload
+    ties: list[Payload] = field(default_factory=list)
     spares: list[Payload] = field(default_factory=list)
 
-    def beats(self, cost: Cost, grids: frozenset[frozenset[Column]]) -> bool:
-        """Whether it is at least as good for all sizes and under every one of the mappings."""
-        return is_no_more(self.cost, cost) and covers(self.grids, grids)
+    def remember(self, cost: Cost, payload: Payload) -> None:
+        """Keep a graph that it beat, if there is room."""
+        kept, most = (self.ties, TIES) if cost == self.cost else (self.spares, SPARES)
+        if len(kept) < most:
+            kept.append(payload)
 
 
 def is_no_more(left: Cost, right: Cost) -> bool:
@@ -113,7 +135,7 @@ def is_no_more(left: Cost, right: Cost) -> bool:
     )
 
 
-def covers(grids: frozenset[frozenset[Column]], others: frozenset[frozenset[Column]]) -> bool:
+def covers(grids: Grids, others: Grids) -> bool:
     """Whether every mapping of `others` is one of `grids`, some of its grid dims at size 1."""
     if others <= grids:
         return True
@@ -124,52 +146,63 @@ class Front(Generic[Payload]):
     """The undominated members along one loop column.
 
     `widest` are the mappings that any graph along this column may run under: only members that run
-    under all of them can bound graphs whose mappings are not known yet.
+    under all of them can bound graphs whose mappings are not known yet. `inputs` is the sum of the
+    tiles of all inputs.
     """
 
-    def __init__(self, probes: Probes, widest: frozenset[frozenset[Column]]) -> None:
+    def __init__(self, probes: Probes, widest: Grids, inputs: Polynomial) -> None:
         self.members: list[Member[Payload]] = []
         self._probes = probes
         self._widest = widest
+        self._inputs = inputs
+        self._input_row = probes.row(Cost(ZERO, inputs)) / TILE_UNITS
+        self._stretch = probes.row(Cost(ZERO, ZERO)) + 1.0
+        self._stretch[probes.count : -1] += 1.0 / TILE_UNITS
         self._rows = np.zeros((0, probes.width))
-        self._bounding: list[Cost] = []
-        self._bound_rows = np.zeros((0, probes.width))
+        self._is_wide = np.zeros(0, dtype=bool)
 
-    def offer(self, cost: Cost, grids: frozenset[frozenset[Column]], payload: Payload) -> bool:
-        """Add a graph unless it is beaten; drop what it beats. Whether it was added."""
+    def offer(self, cost: Cost, grids: Grids, payload: Payload) -> bool:
+        """Add a graph unless it is beaten; drop what it makes needless. Whether it was added."""
         row = self._probes.row(cost)
-        for index in np.flatnonzero((self._rows <= row * ROUNDING).all(axis=1)):
+        for index in self._lower(row):
             member = self.members[index]
-            if member.beats(cost, grids):
-                if len(member.spares) < SPARES:
-                    member.spares.append(payload)
+            if covers(member.grids, grids) and self._allows(member.cost, cost):
+                member.remember(cost, payload)
                 return False
         new = Member(cost, grids, payload)
         keep = np.ones(len(self.members), dtype=bool)
-        for index in np.flatnonzero((row <= self._rows * ROUNDING).all(axis=1)):
+        for index in _where((row <= self._rows * ROUNDING).all(axis=1)):
             old = self.members[index]
-            if new.beats(old.cost, old.grids):
+            if covers(grids, old.grids) and is_no_more(cost, old.cost):
                 keep[index] = False
-                new.spares.extend((old.payload, *old.spares))
+                new.spares.extend((old.payload, *old.ties, *old.spares))
         del new.spares[SPARES:]
         self.members = [m for m, kept in zip(self.members, keep, strict=True) if kept]
         self.members.append(new)
         self._rows = np.vstack((self._rows[keep], row))
-        if covers(grids, self._widest):
-            self.bound(cost)
+        self._is_wide = np.append(self._is_wide[keep], covers(grids, self._widest))
         return True
 
-    def bound(self, cost: Cost) -> None:
-        """Let a graph that runs under every mapping bound what is still to come."""
-        row = self._probes.row(cost)
-        keep = np.ones(len(self._bounding), dtype=bool)
-        for index in np.flatnonzero((row <= self._bound_rows * ROUNDING).all(axis=1)):
-            keep[index] = not is_no_more(cost, self._bounding[index])
-        self._bounding = [c for c, kept in zip(self._bounding, keep, strict=True) if kept]
-        self._bounding.append(cost)
-        self._bound_rows = np.vstack((self._bound_rows[keep], row))
+    def rules_out(self, row: Row, cost: Callable[[], Cost]) -> bool:
+        """Whether a member beats every graph that costs at least this much."""
+        found = [index for index in self._lower(row) if self._is_wide[index]]
+        if not found:
+            return False
+        bound = cost()
+        return any(self._allows(self.members[index].cost, bound) for index in found)
 
-    def hits(self, row: Row) -> list[Cost]:
-        """The bounding costs that are at most `row` at every probe point."""
-        found = np.flatnonzero((self._bound_rows <= row * ROUNDING).all(axis=1))
-        return [self._bounding[i] for i in found]
+    def _lower(self, row: Row) -> list[int]:
+        """The members that cost no more at any probe point, with the allowance on tiles."""
+        limit = (row * self._stretch + self._input_row) * ROUNDING
+        return _where((self._rows <= limit).all(axis=1))
+
+    def _allows(self, left: Cost, right: Cost) -> bool:
+        """Whether a cost is at most another one, with the allowance on tiles."""
+        if left.is_daring > right.is_daring or not is_below(left.work, right.work):
+            return False
+        limit = add(scaled(right.footprint, TILE_UNITS + 1), self._inputs)
+        return is_below(scaled(left.footprint, TILE_UNITS), limit)
+
+
+def _where(mask: NDArray[np.bool_]) -> list[int]:
+    return [int(i) for i in np.flatnonzero(mask)]

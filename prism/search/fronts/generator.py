@@ -10,13 +10,14 @@
 
 A family is listed once for each maximal grid: fewer grid dims is one of them at size 1, and so is
 no loop where there may be one. Within a loop column all families read and write the same, so they
-differ in work and in the tiles they hold. The mappings come from the encoding, legality from the
-pruners, stages from `stages`, exactly as when all graphs are listed.
+differ in work and in the tiles they hold. A loop divides dims of one size: dividing two at once,
+in step, would keep whole what either alone holds in tiles. The mappings come from the encoding,
+legality from the pruners, stages from `stages`, exactly as when all graphs are listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import combinations
 from typing import Any
 
@@ -26,161 +27,199 @@ from numpy.typing import NDArray
 from prism.search.cone import Cone
 from prism.search.dags import OpDag, dag_table
 from prism.search.dimension import DimensionPruner
-from prism.search.fronts.bounds import Bounds
+from prism.search.fronts.bounds import Bounds, Tables
 from prism.search.fronts.columns import possible_columns, used_inputs
-from prism.search.fronts.costs import Prices
+from prism.search.fronts.costs import Prices, input_tiles
 from prism.search.fronts.dives import Dives, points
-from prism.search.fronts.families import Families, Grids, Loop
-from prism.search.fronts.front import Front, Probes
+from prism.search.fronts.families import Families, Family, FamilyFront
+from prism.search.fronts.front import Front, Grids, Probes
 from prism.search.fronts.states import Reach, Reaches, class_dims
-from prism.search.fronts.walk import Walk
+from prism.search.fronts.walk import Walk, WalkCount
 from prism.search.generate import Materials, fits_outputs, offered, preferred_dag
 from prism.search.grid import Column
-from prism.search.mapper import Late
+from prism.search.mapper import Late, Mapper
 from prism.search.placement import REPLICATED
 from prism.search.pruning import Matched
 from prism.search.ranking import OVERFLOWING, Ranked
+from prism.search.wiring import Arena
 
-DIVE_SHARE = 0.5
+DIVE_SHARE = 0.6
 """The part of the time for generating after which no more dives begin."""
 
 
 class FrontGenerator:
-    """Lists the graphs of the fronts."""
+    """Lists the graphs of the fronts, then those that tie with them."""
 
     def __init__(self, materials: Materials, seed: int) -> None:
         self.mapper = materials.mapper()
         self._materials = materials
         self._seed = seed
         self._run: _Run | None = None
+        self._spares: dict[int, list[Family | None]] = {}
 
     def candidates(
         self, cone: Cone, is_late: Late, progress: Callable[[int], None]
     ) -> list[Ranked]:
-        """The candidates on the fronts, the best looking first."""
-        run = _Run(self._materials, self.mapper, cone, self._seed)
-        self._run = run
-        run.dive(is_late, progress)
-        run.walk(lambda: is_late(1.0))
-        out = [
-            ranked
-            for front in run.families.fronts.values()
-            for member in front.members
-            if member.payload is not None
-            for ranked in run.families.ranked(member.payload)
-        ]
-        progress(len(out))
-        return sorted(out, key=lambda found: found.rank)
+        """The candidates on the fronts, the best looking first, then the ties."""
+        run = self._run = _Run(self._materials, self.mapper, cone, self._seed)
+        run.search(is_late, progress)
+        members = [m for front in run.families.fronts.values() for m in front.members]
+        listed: list[Ranked] = []
+        for member in members:
+            for ranked in self._ranked(run, [member.payload]):
+                listed.append(ranked)
+                self._spares[id(ranked)] = [*member.ties, *member.spares]
+        ties = self._ranked(run, (tie for member in members for tie in member.ties))
+        progress(len(listed) + len(ties))
+        return [*sorted(listed, key=lambda found: found.rank), *ties]
+
+    def instead(self, unproved: Iterable[Ranked]) -> list[Ranked]:
+        """What graphs of the fronts had beaten, to be judged where they are not proved."""
+        if self._run is None:
+            return []
+        spares = [s for ranked in unproved for s in self._spares.get(id(ranked), ())]
+        return self._ranked(self._run, spares)
 
     def counters(self) -> dict[str, Any]:
         """What it did."""
         return {"states": 0, "dags": 0} if self._run is None else self._run.counters()
 
+    def _ranked(self, run: _Run, families: Iterable[Family | None]) -> list[Ranked]:
+        found = [r for f in families if f is not None for r in run.families.ranked(f)]
+        return sorted(found, key=lambda ranked: ranked.rank)
+
 
 class _Run:
     """The tables and fronts of one cone."""
 
-    def __init__(self, materials: Materials, mapper: Any, cone: Cone, seed: int) -> None:
+    def __init__(self, materials: Materials, mapper: Mapper, cone: Cone, seed: int) -> None:
         arena, gate = materials.arena, materials.gate
         self._materials = materials
+        self._mapper = mapper
         self._cone = cone
-        own = preferred_dag(cone)
-        wired = arena.wire(cone, own)
+        self._own = preferred_dag(cone)
+        wired = arena.wire(cone, self._own)
         mapper.own = frozenset(() if wired is None else wired.nodes)
-        operators = {operator for _, operator in own}
-        self._table = dag_table(
-            cone, lambda o: gate.keeps(offered(cone, o, is_own=o in operators))
-        )
-        self._own_daring = frozenset(
-            (o.op, o.children) for _, o in own if o.op in OVERFLOWING
-        )
-        self._max_operators = materials.limits.max_ops - len(used_inputs(cone, self._table))
-        dims = class_dims(arena, cone, self._table)
-        is_matched = any(isinstance(p, DimensionPruner) for p in gate.pruners)
-        possible = possible_columns(arena, cone, self._table, is_matched=is_matched)
-        if possible.is_cut:
-            materials.cuts.add("columns", "columns: not all that a parallel dim may do was tried")
-        reaches = Reaches(arena, cone, self._table, dims, mapper.rules)
-        prices = Prices(arena)
-        probes = Probes(prices, seed)
-        widest = _widest(cone, possible.grid, reaches, materials.limits.grid_dims)
-        sizes = [d.size for d in arena.program.dims]
-        found: list[Reach] = []
+        operators = {operator for _, operator in self._own}
+        self._own_daring = frozenset(o for o in operators if o.op in OVERFLOWING)
+        self._table = dag_table(cone, lambda o: gate.keeps(offered(cone, o, is_own=o in operators)))
+        self._dims = class_dims(arena, cone, self._table)
+        self._used = used_inputs(cone, self._table)
+        self._prices = Prices(arena)
+        self._probes = Probes(self._prices, seed)
         self._columns: list[Column] = []
-        for column in possible.loop:
-            if len({sizes[s] for s in column.inputs if s >= 0}) > 1:
-                materials.cuts.add("mixed_loops")
-                continue
-            reach = reaches.along(column.inputs, is_loop=True)
-            if _may_loop(cone, column, reach):
-                self._columns.append(column)
-                found.append(reach)
-        self.families = Families(materials, mapper, prices)
-        self.families.fronts = {c.inputs: Front(probes, widest) for c in self._columns}
-        self._bounds = Bounds(
-            arena, cone, self._table, dims, prices, probes, self._columns, found, self._own_daring
-        )
-        self._dives = Dives(self._bounds)
+        self._reaches: list[Reach] = []
+        self.families = Families(materials, mapper, self._prices)
         self._seen: set[tuple[int, ...]] = set()
-        self._walk: Walk | None = None
         self._dag_count = 0
+        self._dives: Dives | None = None
+        self._walked = WalkCount()
 
-    def dive(self, is_late: Late, progress: Callable[[int], None]) -> None:
-        """Fill the fronts with what is good somewhere."""
-        for point in points(len(self._columns), self._bounds.probe_count):
+    def search(self, is_late: Late, progress: Callable[[int], None]) -> None:
+        """Fill the fronts: the program's own op DAG, dives, then all others."""
+        self._find_columns()
+        everywhere = np.ones(len(self._columns), dtype=bool)
+        self._visit(self._own, everywhere)
+        most = self._materials.limits.max_ops - len(self._used)
+        bounds = Bounds(self._tables(), lambda: is_late(DIVE_SHARE))
+        if not bounds.is_complete:
+            self._materials.cuts.add("budget_s", "time: only the program's own op DAG was tried")
+            return
+        self._dives = Dives(bounds)
+        for point in points(len(self._columns), self._probes.count):
             if is_late(DIVE_SHARE):
-                return
-            dag = self._dives.dive(point, self._table.roots, self._max_operators)
+                break
+            dag = self._dives.dive(point, self._table.roots, most)
             if dag is not None:
-                self._visit(dag, np.ones(len(self._columns), dtype=bool))
+                self._visit(dag, everywhere)
                 progress(self.families.count)
-
-    def walk(self, is_late: Callable[[], bool]) -> None:
-        """Look at all other op DAGs that may be on a front."""
-        fronts = list(self.families.fronts.values())
-        self._walk = Walk(self._table, self._bounds, fronts, self._visit, is_late)
-        self._walk.run(self._max_operators)
-        if self._walk.count.is_cut:
-            self._materials.cuts.add("budget_s", "time: not every op DAG was tried")
+        walk = Walk(self._table, bounds, self._fronts(), self._visit, lambda: is_late(1.0))
+        self._walked = walk.count
+        walk.run(most)
+        if walk.count.left:
+            self._materials.cuts.add(
+                "budget_s",
+                f"time: {walk.count.left} partial op DAGs were not completed",
+                walk.count.left,
+            )
 
     def counters(self) -> dict[str, Any]:
         """What was done so far."""
-        count = None if self._walk is None else self._walk.count
+        dive_steps = 0 if self._dives is None else self._dives.step_count
+        walked = self._walked
         return {
-            "states": self.families.stage_steps
-            + self._dives.step_count
-            + (count.visited if count else 0),
-            "dive_steps": self._dives.step_count,
-            "partial_dags": count.visited if count else 0,
-            "bounded": count.bounded if count else 0,
+            "states": self.families.stage_steps + dive_steps + walked.visited,
+            "dive_steps": dive_steps,
+            "partial_dags": walked.visited,
+            "bounded": walked.bounded,
             "dags": self._dag_count,
             "families": self.families.count,
         }
 
+    def _find_columns(self) -> None:
+        """What a loop may divide, with the states that leaves; a front for each."""
+        arena, cuts = self._materials.arena, self._materials.cuts
+        is_matched = any(isinstance(p, DimensionPruner) for p in self._materials.gate.pruners)
+        possible = possible_columns(arena, self._cone, self._table, is_matched=is_matched)
+        if possible.is_cut:
+            cuts.add("columns", "columns: not all that a parallel dim may do was tried")
+        reaches = Reaches(arena, self._cone, self._table, self._dims, self._mapper.rules)
+        for column in possible.loop:
+            if not _divides_one_size(arena, column):
+                cuts.add("mixed_loops")
+                continue
+            reach = reaches.along(column.inputs, is_loop=True)
+            if _may_loop(self._cone, column, reach):
+                self._columns.append(column)
+                self._reaches.append(reach)
+        legal = [c for c in possible.grid if _may_map(self._cone, c, reaches)]
+        widest = _widest(legal, self._materials.limits.grid_dims)
+        for column in self._columns:
+            tiles = input_tiles(arena, self._prices, column.inputs, self._used)
+            self.families.fronts[column.inputs] = Front(self._probes, widest, tiles)
+
+    def _fronts(self) -> list[FamilyFront]:
+        """The fronts in the order of the columns."""
+        return [self.families.fronts[column.inputs] for column in self._columns]
+
+    def _tables(self) -> Tables:
+        return Tables(
+            self._materials.arena,
+            self._cone,
+            self._table,
+            self._dims,
+            self._prices,
+            self._probes,
+            tuple(self._columns),
+            tuple(self._reaches),
+            self._own_daring,
+        )
+
     def _visit(self, dag: OpDag, live: NDArray[np.bool_]) -> None:
         """Offer the families of a complete op DAG to the fronts."""
-        wired = self._materials.arena.wire(self._cone, dag)
-        if wired is None or not fits_outputs(self._materials.arena, wired.roots):
+        arena = self._materials.arena
+        wired = arena.wire(self._cone, dag)
+        if wired is None or not fits_outputs(arena, wired.roots):
             self._materials.cuts.add("malformed")
             return
         if wired.roots in self._seen:
             return
         self._seen.add(wired.roots)
         self._dag_count += 1
-        if not self._materials.gate.keeps(Matched(self._materials.arena, wired)):
+        if not self._materials.gate.keeps(Matched(arena, wired)):
             return
-        is_daring = any(
-            o.op in OVERFLOWING and (o.op, o.children) not in self._own_daring for _, o in dag
-        )
+        is_daring = any(o.op in OVERFLOWING and o not in self._own_daring for _, o in dag)
         loops = [c.inputs for c, alive in zip(self._columns, live, strict=True) if alive]
         self.families.offer(wired, loops, is_daring=is_daring)
 
 
-def _widest(
-    cone: Cone, grid: tuple[Column, ...], reaches: Reaches, most: int
-) -> Grids:
-    """The maximal grids any graph may have: of all columns that some op DAG may allow."""
-    legal = [column for column in grid if _may_map(cone, column, reaches)]
+def _divides_one_size(arena: Arena, column: Column) -> bool:
+    sizes = [d.size for d in arena.program.dims]
+    return len({sizes[state] for state in column.inputs if state >= 0}) < 2
+
+
+def _widest(legal: Iterable[Column], most: int) -> Grids:
+    """The maximal grids that any graph may have, of columns that some op DAG allows."""
     sets = [
         frozenset(chosen)
         for count in range(most + 1)

@@ -71,6 +71,11 @@ def total(parts: Iterable[Polynomial]) -> Polynomial:
     return out
 
 
+def scaled(polynomial: Polynomial, factor: int) -> Polynomial:
+    """The polynomial times a positive whole number."""
+    return {monomial: factor * coefficient for monomial, coefficient in polynomial.items()}
+
+
 def without(polynomial: Polynomial, variable: int) -> Polynomial:
     """The polynomial where a variable is 1."""
     keep = ~(((1 << BITS) - 1) << (BITS * variable))

@@ -100,9 +100,7 @@ class Reaches:
 
         return build(MACRO_OF[operator.op].pattern).states
 
-    def _applied(
-        self, op: str, dim: int, operands: Iterable[_Value], *, is_loop: bool
-    ) -> _Value:
+    def _applied(self, op: str, dim: int, operands: Iterable[_Value], *, is_loop: bool) -> _Value:
         operands = tuple(operands)
         dims = tuple(value.dims for value in operands)
         result_dims = 0

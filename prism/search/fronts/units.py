@@ -91,8 +91,6 @@ class Units:
         if operator.op in MACRO_OF:
             build(MACRO_OF[operator.op].pattern)
         else:
-            holes: list[tuple[object, int]] = [
-                (c, self._dims.get(c, 0)) for c in operator.children
-            ]
+            holes: list[tuple[object, int]] = [(c, self._dims.get(c, 0)) for c in operator.children]
             apply(operator.op, holes, reduces=operator.dim is not None)
         return out

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from prism.search.dags import DagTable, OpDag
 from prism.search.fronts.bounds import Bounds, Choice, Rows
 from prism.search.fronts.chains import bits
-from prism.search.fronts.front import Front, is_no_more
+from prism.search.fronts.costs import Cost
+from prism.search.fronts.front import Front
 
 _DEAD_END = 1
 
@@ -27,7 +28,7 @@ _DEAD_END = 1
 class _Chosen(NamedTuple):
     """A linked list of choices: class number, choice."""
 
-    index: int
+    number: int
     choice: Choice
     rest: _Chosen | None
 
@@ -53,7 +54,8 @@ class WalkCount:
     bounded: int = 0
     dead: int = 0
     complete: int = 0
-    is_cut: bool = False
+    left: int = 0
+    """Partial DAGs that were left when time ran out."""
 
 
 class Walk:
@@ -95,20 +97,17 @@ class Walk:
                 self._visit(dag, partial.live)
                 continue
             if self._is_late():
-                self.count.is_cut = True
+                self.count.left = len(stack) + 1
                 return
             stack.extend(self._extended(partial))
 
     def _lives(self, partial: _Partial) -> bool:
         """Take the columns out that the fronts rule out; whether one is left."""
         live = partial.live
-        for column in np.flatnonzero(live):
-            hits = self._fronts[column].hits(partial.bound[column])
-            if not hits:
-                continue
-            chosen = [c for _, c in _listed(partial.chosen)]
-            cost = self._bounds.cost(chosen, partial.need, partial.tiles, int(column))
-            if any(is_no_more(hit, cost) for hit in hits):
+        for column, front in enumerate(self._fronts):
+            if live[column] and front.rules_out(
+                partial.bound[column], _cost(self._bounds, partial, column)
+            ):
                 live[column] = False
                 self.count.bounded += 1
         return bool(live.any())
@@ -143,11 +142,17 @@ class Walk:
         return [child for _, _, child in found]
 
 
+def _cost(bounds: Bounds, partial: _Partial, column: int) -> Callable[[], Cost]:
+    """The bound of a partial DAG along a column as polynomials, worked out when asked for."""
+    return lambda: bounds.cost(
+        [c for _, c in _listed(partial.chosen)], partial.need, partial.tiles, column
+    )
+
+
 def _listed(chosen: _Chosen | None) -> list[tuple[int, Choice]]:
     """The linked list, last chosen (deepest class) first."""
     out: list[tuple[int, Choice]] = []
     while chosen is not None:
-        out.append((chosen.index, chosen.choice))
+        out.append((chosen.number, chosen.choice))
         chosen = chosen.rest
     return out
-

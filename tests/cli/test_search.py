@@ -81,7 +81,7 @@ def test_a_search_that_finds_nothing_is_a_negative_answer(prism, prism_json):
         (["--axioms", "euclid"], ["'euclid'", "prism"]),
         (["--without", "expresion"], ["'expresion'", "expression"]),
         (["--without", ""], ["--without"]),
-        (["--mode", "tune"], ["--mode", "'tune'", "count"]),
+        (["--mode", "fast"], ["'fast'", "count", "tune"]),
         (["--generator", "backward"], ["generator 'backward'", "cone, forward"]),
         (["--max-ops", "0"], ["--max-ops", "0"]),
         (["--max-kernels", "2"], ["max_kernels", "2"]),

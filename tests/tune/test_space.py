@@ -285,15 +285,13 @@ def test_what_is_legal_here_is_lowered(searched, function, seed):
             tile_program(instantiate(graph, graph.config(index)))
 
 
-def test_a_loop_over_a_dim_that_the_grid_splits_elsewhere_fits_its_chunks(searched):
-    """x over m of o, the loop over m of x and w: at most as many tiles as a block's chunk holds."""
-    wanted = "m[o,m,x] m[out0,m,x] m[w,m,i] m[x,m,i]"
-    (op,) = [
-        g.graph.kernels[0] for g in searched[attention] if str(g.graph.kernels[0].mapping) == wanted
-    ][:1]
-    sizes = {"s": 1, "m": 23, "d": 31}
-    assert is_legal(op, {"x": 8, "i": 3}, sizes)
-    assert not is_legal(op, {"x": 8, "i": 6}, sizes)
+def test_a_loop_over_a_dim_that_the_grid_splits_elsewhere_fits_its_chunks():
+    """x over n of the output, the loop over n of x: at most as many tiles as a chunk holds."""
+    op = replace(matmul_graph().kernels[0], mapping=mapping("out0 n x", "x n i"))
+    sizes = {"n": 23, "d": 4, "h": 4}
+    counts = {p.name: 1 for p in (*op.grid, *op.loops)}
+    assert is_legal(op, {**counts, "x": 8, "i": 3}, sizes)
+    assert not is_legal(op, {**counts, "x": 8, "i": 6}, sizes)
 
 
 def test_a_parallel_dim_over_two_dims_has_one_chunk():

@@ -23,7 +23,6 @@ from prism.errors import KernelError, one_line
 from prism.record import digest
 from prism_kernels.cuda.toolchain import require_cuda
 
-
 ONE_BLOCK = ("-Xptxas=--minnctapersm=1",)
 """Link options for a kernel that spills: by itself ptxas saves registers for more blocks per SM."""
 

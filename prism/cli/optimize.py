@@ -11,13 +11,14 @@ from rich.console import RenderableType
 from prism.cache import write_atomically
 from prism.cli.answer import Answer, Status
 from prism.cli.inputs import check_memory, check_output
-from prism.cli.params import budget_option, search_options, sizes_option, tune_options
+from prism.cli.params import budget_option, only, search_options, sizes_option, tune_options
 from prism.cli.run import Run, answering
 from prism.cli.search import make_options
 from prism.cli.tune import tuning_status
 from prism.driver import optimize
 from prism.frontend import load_program
 from prism.optimized import KERNEL_FILE, Optimized
+from prism.search import MODES
 
 
 @click.command("optimize")
@@ -25,6 +26,12 @@ from prism.optimized import KERNEL_FILE, Optimized
 @sizes_option
 @tune_options
 @search_options
+@click.option(
+    "--mode",
+    callback=only(*MODES),
+    metavar="MODE",
+    help="Which graphs to tune: tune (the default) those that may be the fastest; count all.",
+)
 @budget_option(60.0)
 @click.option("--cache/--no-cache", default=True, help="Use and fill the cache (the default).")
 @click.option(
@@ -58,6 +65,8 @@ def command(
     check_output(output)
     check_output(None if save is None else save / KERNEL_FILE)
     tuning = {name: options.pop(name) for name in ("target", "dtype", "budget", "cache")}
+    if options["mode"] is None:
+        options["mode"] = "tune" if options["generator"] == "cone" else "count"
     chosen = make_options(**options)
     with run.progress() as progress:
         made = optimize(

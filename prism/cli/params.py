@@ -78,12 +78,12 @@ def parse_names(ctx: click.Context, param: click.Parameter, value: str | None) -
     return names
 
 
-def only(*known: str) -> Callable[[click.Context, click.Parameter, str], str]:
+def only(*known: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     """A callback that takes the words this version knows and refuses others by name."""
 
-    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         del ctx, param
-        if value not in known:
+        if value is not None and value not in known:
             raise click.BadParameter(
                 f"{_shown(value)} is not available in this version; available: {', '.join(known)}"
             )

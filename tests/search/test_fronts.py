@@ -8,6 +8,7 @@ tiles, machine balances and memory limits, by one that tune mode keeps.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
@@ -19,6 +20,7 @@ from strategies import random_program
 from prism.egraph import Limits as SaturationLimits
 from prism.egraph import load_axioms, saturate
 from prism.errors import UsageError
+from prism.identity import graph_id
 from prism.ir import (
     OPS,
     Accumulator,
@@ -30,7 +32,7 @@ from prism.ir import (
     OutputSaver,
     loop_stages,
 )
-from prism.search import SearchOptions, search
+from prism.search import MODES, PROGRAM_ID, SearchOptions, search
 from prism.search.answers import load_encoding
 from prism.search.assemble import build_graph
 from prism.search.cone import build_cone
@@ -39,9 +41,17 @@ from prism.search.generate import ConeGenerator, Materials, preferred_dag
 from prism.search.mapper import Cuts, Limits
 from prism.search.pruning import Gate, load_pruners
 from prism.search.wiring import Arena
+from prism.verdict import Verdict
+from prism.verify import Verifier
 
 LIGHT = {"add", "sub", "mul", "maximum", "minimum", "neg", "square", "abs", "relu"}
 ELEMENTWISE = OpKind.ELEMENTWISE
+
+TUNE = SearchOptions(mode="tune", budget_s=None)
+
+
+def others(result):
+    return [g for g in result.graphs if not g.is_fallback]
 
 
 # ------------------------------------------------------------------------------------ the oracle
@@ -90,8 +100,8 @@ class Point:
     def extent(self, extent, priced):
         """Grid dims that a graph lacks are of size 1, so there is nothing to divide by."""
         return math.prod(
-            self.sizes[d] / math.prod(self.iterations(priced) if c == "loop" else self.count[c]
-                                      for c in divided)
+            self.sizes[d]
+            / math.prod(self.iterations(priced) if c == "loop" else self.count[c] for c in divided)
             for d, divided in extent
         )
 
@@ -106,51 +116,57 @@ class Point:
 def priced(graph):
     """Reads a graph: along every parallel dim a value is whole, a sum, or a tile of one dim."""
     (kernel,) = graph.kernels
-    column = {p.name: frozenset((v.tensor, v.dim) for v in kernel.mapping.true if v.par == p.name)
-              for p in (*kernel.grid, *kernel.loops)}
-    loop = next((column[p.name] for p in kernel.loops), frozenset())
-    out = Priced(frozenset(column[p.name] for p in kernel.grid), loop)
-    names = {name: "loop" if any(name == p.name for p in kernel.loops) else c
-             for name, c in column.items()}
+    columns = {
+        p.name: frozenset((v.tensor, v.dim) for v in kernel.mapping.true if v.par == p.name)
+        for p in (*kernel.grid, *kernel.loops)
+    }
+    loop = next((columns[p.name] for p in kernel.loops), frozenset())
+    out = Priced(frozenset(columns[p.name] for p in kernel.grid), loop)
+    dividing = columns | {p.name: "loop" for p in kernel.loops}
     nodes, dims = kernel.block.nodes, kernel.block.tensor_dims()
     stages = loop_stages(kernel)
-    tiled = []  # of each value: dim -> what divides it
+    divided = []  # of each value: dim -> what divides it
     for i, node in enumerate(nodes):
-        operands = kernel.block.operands(i)
-        mine = {}
-        match node:
-            case InputLoader(source=source):
-                for name, by in names.items():
-                    d = kernel.mapping.dim_of(source, name)
-                    if d is not None:
-                        mine.setdefault(d, []).append(by)
-            case Accumulator():
-                mine = {d: [b for b in bys if b != "loop"] for d, bys in tiled[operands[0]].items()}
-            case _:
-                for j in operands:
-                    for d, bys in tiled[j].items():
-                        if set(bys) - set(mine.get(d, [])):
-                            mine[d] = sorted({*bys, *mine.get(d, [])}, key=str)
+        mine = _divided(kernel, node, dividing, [divided[j] for j in kernel.block.operands(i)])
+        if isinstance(node, InputLoader):
+            out.inputs.append(_extent(dims[i], mine))
         if isinstance(node, Apply):
-            space = {d for j in operands for d in dims[j]}
+            space = frozenset[str]().union(*(dims[j] for j in node.operands))
             if space:
-                extent = tuple((d, tuple(mine.get(d, ()))) for d in sorted(space))
-                out.work.append((node.op, extent, stages[i] is LoopStage.BODY))
+                out.work.append((node.op, _extent(space, mine), stages[i] is LoopStage.BODY))
             if OPS[node.op].kind is not ELEMENTWISE:
                 mine.pop(node.dim, None)
-        tiled.append(mine)
-        if isinstance(node, InputLoader):
-            out.inputs.append(tuple((d, tuple(mine.get(d, ()))) for d in sorted(dims[i])))
-    readers = {i: [j for j in range(len(nodes)) if i in kernel.block.operands(j)]
-               for i in range(len(nodes))}
+        divided.append(mine)
+    readers = [
+        [j for j in range(len(nodes)) if i in kernel.block.operands(j)] for i in range(len(nodes))
+    ]
     for i, node in enumerate(nodes):
         if isinstance(node, Apply) and dims[i]:
             shown = _tile(i, nodes, readers, stages)
             if shown is not None:
-                out.tiles.append(
-                    tuple((d, tuple(tiled[shown].get(d, ()))) for d in sorted(dims[i]))
-                )
+                out.tiles.append(_extent(dims[i], divided[shown]))
     return out
+
+
+def _extent(dims, divided):
+    return tuple((d, tuple(divided.get(d, ()))) for d in sorted(dims))
+
+
+def _divided(kernel, node, dividing, operands):
+    """What divides each dim of a value; of an operator, of the elements it runs over."""
+    mine = {}
+    if isinstance(node, InputLoader):
+        for name, by in dividing.items():
+            d = kernel.mapping.dim_of(node.source, name)
+            if d is not None:
+                mine.setdefault(d, []).append(by)
+        return mine
+    for operand in operands:
+        for d, by in operand.items():
+            mine[d] = sorted({*by, *mine.get(d, [])}, key=str)
+    if isinstance(node, Accumulator):
+        return {d: [b for b in by if b != "loop"] for d, by in mine.items()}
+    return mine
 
 
 def _tile(i, nodes, readers, stages):
@@ -158,9 +174,9 @@ def _tile(i, nodes, readers, stages):
     for j in readers[i]:
         # a saver that reads tiles put side by side stores each tile as it comes
         is_stored = all(isinstance(nodes[k], OutputSaver) for k in readers[j])
-        if isinstance(nodes[j], Accumulator):
-            if not (is_stored and nodes[j].kind is AccumulatorKind.CONCAT):
-                return j
+        is_concat = isinstance(nodes[j], Accumulator) and nodes[j].kind is AccumulatorKind.CONCAT
+        if isinstance(nodes[j], Accumulator) and not (is_stored and is_concat):
+            return j
     by = [j for j in readers[i] if isinstance(nodes[j], Apply)]
     if len(by) < len(readers[i]):
         return i if by else None  # saved
@@ -231,3 +247,215 @@ def assert_nothing_lost(program, listed, kept, random, samples):
                     if grid <= larger and 4 * tiles <= 5 * memory + inputs
                 )
                 assert got <= wanted * (1 + 1e-9), (loop, grid)
+
+
+# ------------------------------------------------------------------------------- nothing is lost
+
+PROGRAMS = [
+    programs.rmsnorm_paper,
+    programs.rmsnorm,
+    programs.softmax_matmul,
+    programs.stable_softmax_matmul,
+    programs.swiglu,
+    programs.layernorm_linear,
+    programs.two_outputs,
+    programs.residual,
+    programs.elementwise,
+    programs.row_max,
+    programs.late_softmax_matmul,
+    programs.biased,
+    programs.gram,
+]
+
+
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
+def test_the_best_graph_at_any_size_is_kept(function):
+    program = programs.trace(function)
+    listed, kept = both(program)
+    assert 0 < len(kept) <= max(3, len(listed) / 3)
+    assert_nothing_lost(program, listed, kept, Random(1), samples=25)
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_generated_programs_lose_nothing_either(block):
+    for seed in range(block * 12, block * 12 + 12):
+        random = Random(seed)
+        program = random_program(seed, random.randint(2, 4))
+        listed, kept = both(program)
+        assert len(kept) <= len(listed)
+        if len(listed) < 600:
+            assert_nothing_lost(program, listed, kept, random, samples=6)
+
+
+def test_the_oracle_misses_what_is_taken_away():
+    """The comparison above can fail."""
+    program = programs.trace(programs.rmsnorm)
+    listed, kept = both(program)
+    for loop in {p.loop for p in kept if one_size(program, p.loop)}:
+        fewer = [p for p in kept if p.loop != loop]
+        with pytest.raises((AssertionError, ValueError)):
+            assert_nothing_lost(program, listed, fewer, Random(2), samples=10)
+    missed = 0
+    for i in range(len(kept)):
+        try:
+            assert_nothing_lost(program, listed, kept[:i] + kept[i + 1 :], Random(2), samples=40)
+        except (AssertionError, ValueError):
+            missed += 1
+    assert missed > 4
+
+
+def test_the_streaming_softmax_is_there():
+    """One pass over k: the sum and the product are accumulated side by side, divided at the end."""
+    result = search(programs.trace(programs.softmax_matmul), TUNE)
+    streaming = [
+        g
+        for g in others(result)
+        if {str(v) for v in g.graph.kernels[0].mapping.true if v.par == "i"}
+        == {"m[x,k,i]", "m[w,k,i]"}
+    ]
+    assert [g.accumulator_count for g in streaming] == [2]
+
+
+def test_a_graph_that_takes_no_new_exponential_is_kept_beside_those_that_do():
+    """exp(x) / exp(max) costs less than exp(x - max), and may overflow: a target may refuse it."""
+    result = search(programs.trace(programs.stable_softmax_matmul), TUNE)
+    assert result.complete
+    subtracts = {
+        any(isinstance(n, Apply) and n.op == "sub" for n in g.graph.kernels[0].block.nodes)
+        for g in others(result)
+    }
+    assert subtracts == {True, False}
+
+
+# ---------------------------------------------------------------------- plug-ins, limits, counts
+
+
+def test_every_graph_of_tune_mode_is_one_of_count_mode():
+    program = programs.trace(programs.rmsnorm)
+    tuned, counted = (search(program, replace(TUNE, mode=m, max_graphs=None)) for m in MODES[::-1])
+    assert tuned.complete
+    assert counted.complete
+    assert {g.id for g in tuned.graphs} < {g.id for g in counted.graphs}
+    assert tuned.counters["proved"] == len(others(tuned)) < len(others(counted)) / 10
+
+
+def test_a_run_can_be_repeated():
+    program = programs.trace(programs.stable_softmax_matmul)
+    first, second = (search(program, TUNE) for _ in range(2))
+    assert [g.id for g in first.graphs] == [g.id for g in second.graphs]
+    assert first.counters["states"] == second.counters["states"]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_seed_changes_the_order_of_the_search_and_no_more(seed):
+    program = programs.trace(programs.rmsnorm)
+    listed, kept = both(program, seed=seed)
+    assert_nothing_lost(program, listed, kept, Random(seed), samples=25)
+
+
+DROPPING = """
+from dataclasses import replace
+from prism_constraints.backtracking import BacktrackingEncoding
+
+class Dropping(BacktrackingEncoding):
+    name = "dropping"
+
+    def enumerate(self, problem, *, limit=None):
+        answer = super().enumerate(problem, limit=limit)
+        kept = tuple(a for a in answer.assignments if a.dim_of("out0", "y") is None)
+        return replace(answer, assignments=kept)
+"""
+"""The plain encoding without the mappings in which a second grid dim partitions the output."""
+
+
+def test_mappings_come_from_the_encoding_alone(tmp_path):
+    """What is lost is what the encoding drops; graphs with less of a grid take its place."""
+    (tmp_path / "mine.py").write_text(DROPPING)
+    program = programs.trace(programs.rmsnorm)
+    usual = search(program, TUNE)
+    fewer = search(program, replace(TUNE, encoding=f"{tmp_path}/mine.py:Dropping"))
+    assert {len(g.graph.kernels[0].grid) for g in others(usual)} == {2}
+    assert {len(g.graph.kernels[0].grid) for g in others(fewer)} == {1}
+
+
+@pytest.mark.parametrize("encoding", ["backtracking", "integer", "placement", "factorised"])
+def test_every_encoding_gives_the_same_graphs(encoding):
+    program = programs.trace(programs.softmax_matmul)
+    usual, other = search(program, TUNE), search(program, replace(TUNE, encoding=encoding))
+    assert {g.id for g in usual.graphs} == {g.id for g in other.graphs}
+
+
+@pytest.mark.parametrize("pruner", ["expression", "placement", "dimension"])
+def test_pruners_are_asked_and_can_be_switched_off(pruner):
+    program = programs.trace(programs.softmax_matmul)
+    usual, without = search(program, TUNE), search(program, replace(TUNE, without=(pruner,)))
+    assert usual.counters["pruners"][pruner]["seen"] > 0
+    assert pruner not in without.counters["pruners"]
+    assert {g.id for g in others(usual)} <= {g.id for g in others(without)}
+
+
+def test_what_time_cut_is_counted():
+    clock = iter([False] * 40 + [True] * 10**6)
+    program = programs.trace(programs.rmsnorm)
+    cone = build_cone(program, saturate(program, axioms(), SaturationLimits(seconds=20)))
+    materials = materials_for(program, cone, None)
+    found = FrontGenerator(materials, 0).candidates(
+        cone, lambda _share: next(clock), lambda _count: None
+    )
+    assert found
+    assert materials.cuts.counts["budget_s"] > 0
+    assert any("time" in sentence for sentence in materials.cuts.sentences)
+
+
+def test_without_any_time_the_program_itself_is_placed():
+    program = programs.trace(programs.rmsnorm)
+    result = search(program, replace(TUNE, budget_s=0.0))
+    assert [g.is_fallback for g in result.graphs] == [True]
+    assert not result.complete
+
+
+def test_an_interrupt_keeps_what_is_proved():
+    def press(step, done, _total):
+        if step == "verify" and done > 0:
+            raise KeyboardInterrupt
+
+    options = replace(TUNE, grid_dims=1)
+    result = search(programs.trace(programs.stable_softmax_matmul), options, press)
+    assert not result.complete
+    assert "interrupt" in result.counters["cut"]
+
+
+def test_graphs_that_are_not_proved_are_replaced(monkeypatch):
+    """By some that they had beaten, where there are any."""
+    program = programs.trace(programs.softmax_matmul)
+    usual = {g.id for g in search(program, TUNE).graphs}
+    unproved = set()
+
+    class Doubtful(Verifier):
+        def verify(self, graphs):
+            verdicts = zip(graphs, super().verify(graphs), strict=True)
+            return [Verdict.GAVE_UP if graph_id(g) in unproved else v for g, v in verdicts]
+
+    monkeypatch.setattr(sys.modules[search.__module__], "Verifier", Doubtful)
+    replaced = 0
+    for bad in sorted(usual - {PROGRAM_ID}):
+        unproved = {bad}
+        result = search(program, TUNE)
+        found = {g.id for g in result.graphs}
+        assert bad not in found
+        assert result.counters["cut"]["unproved"] == 1
+        assert not result.complete
+        replaced += bool(found - usual)
+    assert replaced > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "fast"}, "no mode 'fast'; there are count, tune"),
+        ({"mode": "tune", "generator": "forward"}, "mode tune needs the generator cone"),
+    ],
+)
+def test_a_mode_that_cannot_be_says_so(options, message):
+    with pytest.raises(UsageError, match=message):
+        search(programs.trace(programs.matmul), SearchOptions(**options))

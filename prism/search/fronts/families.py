@@ -4,6 +4,9 @@ Fewer grid dims than may be is one of them at size 1, so of the mappings that th
 placement allows only those are kept whose grid no other one contains. A graph without a loop is one
 with a loop that iterates once, so every graph with a loop is offered to the front without, too: not
 to be listed there, but to beat.
+
+A graph that cannot be right must beat none. Placement sees to that; where its pruner is switched
+off, every finished graph is read once more (`explain`) before it is offered.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from prism.search.assemble import Candidate, build_graph
+from prism.search.explain import explain
 from prism.search.fronts.costs import Cost, GraphCosts, Prices, looped_dims
 from prism.search.fronts.front import Front
 from prism.search.fronts.polynomials import Monomial, without
@@ -19,7 +24,7 @@ from prism.search.generate import Materials
 from prism.search.grid import Column, leaf_state
 from prism.search.mapper import Mapper
 from prism.search.mappings import MappedDims
-from prism.search.placement import REPLICATED, State
+from prism.search.placement import REPLICATED, PlacementPruner, State
 from prism.search.ranking import Ranked
 from prism.search.stages import Stage, StageLimits, StageWalk
 from prism.search.wiring import TermId, Wired
@@ -54,6 +59,7 @@ class Families:
         self._mapper = mapper
         self._prices = prices
         self._costs = GraphCosts(materials.arena, prices, mapper.placement)
+        self._is_placed = any(isinstance(p, PlacementPruner) for p in materials.gate.pruners)
         self._none: Loop = (REPLICATED,) * len(materials.arena.input_names)
         self._by_loop: dict[int, dict[Loop, list[MappedDims]]] = {}
 
@@ -72,7 +78,10 @@ class Families:
                     self._materials.cuts.add("max_ops")
                     continue
                 self.count += 1
-                for same in _grouped(by_loop[loop], lambda dims: factors(dims.grid)):
+                mapped = by_loop[loop]
+                if not self._is_placed:
+                    mapped = [dims for dims in mapped if self._is_right(wired, stage, dims)]
+                for same in _grouped(mapped, lambda dims: factors(dims.grid)):
                     self._offer(Family(wired, stage, same), factors(same[0].grid), is_daring)
 
     def ranked(self, family: Family) -> Iterator[Ranked]:
@@ -102,10 +111,14 @@ class Families:
             for loop, larger in kept.items():
                 for dims in by_loop.get(loop, ()):
                     grid = frozenset(dims.grid)
-                    is_new = not any(grid < other for other in larger)
+                    is_new = not (self._is_placed and any(grid < other for other in larger))
                     if is_new and all(is_legal(column) for column in grid):
                         larger.append(grid)
                         yield dims
+
+    def _is_right(self, wired: Wired, stage: Stage | None, dims: MappedDims) -> bool:
+        candidate = Candidate(wired, stage, dims.assignment, len(dims.grid))
+        return explain(build_graph(self._materials.arena, candidate)) is None
 
     def _answer_by_loop(self, answer: tuple[MappedDims, ...]) -> dict[Loop, list[MappedDims]]:
         """The mappings by loop column; `Mappings` keeps answers, so an id is one answer's."""

@@ -120,7 +120,9 @@ class Member(Generic[Payload]):
     spares: list[Payload] = field(default_factory=list)
 
     def remember(self, cost: Cost, payload: Payload) -> None:
-        """Keep a graph that it beat, if there is room."""
+        """Keep a graph that it beat, if there is room; not where another front lists it."""
+        if self.payload is None:
+            return
         kept, most = (self.ties, TIES) if cost == self.cost else (self.spares, SPARES)
         if len(kept) < most:
             kept.append(payload)
@@ -204,5 +206,5 @@ class Front(Generic[Payload]):
         return is_below(scaled(left.footprint, TILE_UNITS), limit)
 
 
-def _where(mask: NDArray[np.bool_]) -> list[int]:
+def _where(mask: NDArray[np.bool_] | np.bool_) -> list[int]:
     return [int(i) for i in np.flatnonzero(mask)]

@@ -6,8 +6,7 @@ than another. A variable known to be at least 2 is written as twice another one.
 
 `is_below` decides P <= Q by matching: every monomial of P is paid for by monomials of Q whose
 exponents are nowhere smaller, and nothing of Q is spent twice. That is sound for all values at
-once; it may miss an inequality that holds for another reason. It is not transitive either, so the
-graphs that survive may differ by a tie with the order of comparison.
+once; it misses an inequality that holds for another reason.
 
 Exponents are packed into one integer, four bits each, the top one left free: with it set in b, the
 subtraction b - a borrows from it exactly where an exponent of a is larger.
@@ -116,18 +115,61 @@ def is_below(left: Polynomial, right: Polynomial) -> bool:
     # the dearest first, each from the cheapest that pays for it
     debts.sort(key=_dearness, reverse=True)
     funds.sort(key=_dearness)
-    return all(_is_paid(monomial, debt, funds) for monomial, debt in debts)
+    return _Payment(debts, funds).is_complete()
 
 
-def _is_paid(monomial: Monomial, debt: int, funds: list[list[int]]) -> bool:
-    for fund in funds:
-        if fund[1] and divides(monomial, fund[0]):
-            spent = min(debt, fund[1])
-            fund[1] -= spent
-            debt -= spent
-            if not debt:
-                return True
-    return False
+class _Payment:
+    """Pays debts from funds, in order; where that fails, earlier payments are moved."""
+
+    def __init__(self, debts: list[list[int]], funds: list[list[int]]) -> None:
+        self._debts = debts
+        self._left = [coefficient for _, coefficient in funds]
+        self._funds = [monomial for monomial, _ in funds]
+        self._paid: list[dict[int, int]] = [{} for _ in debts]
+        """Of each debt, how much each fund pays."""
+
+    def is_complete(self) -> bool:
+        """Whether all debts can be paid."""
+        return all(self._is_paid(debt, owed) for debt, (_, owed) in enumerate(self._debts))
+
+    def _is_paid(self, debt: int, owed: int) -> bool:
+        while owed:
+            paid = self._pay(debt, owed, set())
+            if not paid:
+                return False
+            owed -= paid
+        return True
+
+    def _pay(self, debt: int, most: int, tried: set[int]) -> int:
+        """Pay up to `most` of a debt; how much was paid, 0 where nothing can be."""
+        able = [
+            fund
+            for fund, monomial in enumerate(self._funds)
+            if fund not in tried and divides(self._debts[debt][0], monomial)
+        ]
+        for fund in able:
+            if self._left[fund]:
+                amount = min(most, self._left[fund])
+                self._left[fund] -= amount
+                self._paid[debt][fund] = self._paid[debt].get(fund, 0) + amount
+                return amount
+        tried.update(able)
+        for fund in able:
+            amount = self._moved(fund, most, tried)
+            if amount:
+                self._paid[debt][fund] = self._paid[debt].get(fund, 0) + amount
+                return amount
+        return 0
+
+    def _moved(self, fund: int, most: int, tried: set[int]) -> int:
+        """Let another fund pay for a debt that this one pays for; how much that frees."""
+        for other, paid in enumerate(self._paid):
+            if paid.get(fund):
+                amount = self._pay(other, min(most, paid[fund]), tried)
+                if amount:
+                    paid[fund] -= amount
+                    return amount
+        return 0
 
 
 def below_all(choices: Iterable[Polynomial]) -> Polynomial:

@@ -40,6 +40,10 @@ GRACE_S = 10.0
 """What was begun within the budget may take this long beyond it."""
 
 
+REASONS = 3
+"""Kinds of failure that a run without a winner tells."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Limits:
     """Seconds a request may take; `are_full` is false when the end of the budget shortens them."""
@@ -101,6 +105,8 @@ class Tuner:
         return self._result(best, stopped, self._notes)
 
     def _result(self, best: Best | None, stopped: str, notes: tuple[str, ...]) -> TuneResult:
+        if best is None:
+            notes += self._reasons()
         return TuneResult(
             best,
             dict(Counter(entry.trial.outcome.value for entry in self._entries)),
@@ -109,6 +115,15 @@ class Tuner:
             time.monotonic() - self._start,
             stopped,
             notes,
+        )
+
+    def _reasons(self) -> tuple[str, ...]:
+        """What most trials failed of."""
+        trials = (entry.trial for entry in self._entries if not entry.is_ok)
+        counts = Counter((trial.outcome.value, trial.detail) for trial in trials)
+        return tuple(
+            f"{count} {outcome}: {detail}" if detail else f"{count} {outcome}"
+            for (outcome, detail), count in counts.most_common(REASONS)
         )
 
     def _not_run(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from kernels.simulated import assert_computes, simulated
 from strategies import random_arrays, random_program
 
 from prism.errors import KernelError
-from prism.ir import bind_sizes, evaluate
+from prism.ir import bind_sizes, evaluate, parse_program
 
 SIZES = {
     "even": ({"n": 8, "d": 64, "h": 32}, {"x": 2, "y": 2, "i": 4}),
@@ -131,6 +131,21 @@ def test_outputs_written_in_place_leave_their_nest_to_the_others(rng, loop):
     sizes = {"n": 4, "d": 9, "h": 5}
     mu = mugraph(SHARED_NEST, sizes, {}, loop, {"i": 2})
     assert_computes(mu, random_arguments(SHARED_NEST, sizes, rng))
+
+
+@pytest.mark.parametrize("threads", [128, 512])
+def test_many_results_of_several_dims_are_added_up_across_warps(rng, threads):
+    program = parse_program("""
+program products
+  dims k, a, b
+  args x[k, a, b], y[k, a, b]
+  x = input x[k, a, b]
+  y = input y[k, a, b]
+  %2 = matmul[k](x, y)
+  return %2[a, b]
+""")
+    sizes = {"k": 16, "a": 31, "b": 31}
+    assert_computes(mugraph(program, sizes), random_arguments(program, sizes, rng), T=threads)
 
 
 @pytest.mark.parametrize("threads", [0, 1, 48, 2048])

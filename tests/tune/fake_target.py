@@ -165,6 +165,12 @@ class FakeTarget:
         return None
 
 
+class RefusingTarget(FakeTarget):
+    """Runs nothing."""
+
+    options: ClassVar = {"fault": (FAULTS.index("refused"),), "delay_ms": (3, 1, 2)}
+
+
 class SameTarget(FakeTarget):
     """Another name for the same."""
 

@@ -284,3 +284,9 @@ def test_a_prediction_on_record_does_not_stand_in_for_a_measurement(tmp_path):
     predicted = [{**line, "median_s": None, "min_s": None, "predicted_s": 1e-9} for line in lines]
     records.write_text("".join(json.dumps(line) + "\n" for line in predicted))
     assert tuner(records=records).run().resumed == 0
+
+
+def test_a_run_without_a_winner_says_what_its_trials_failed_of():
+    result = tuner("RefusingTarget").run()
+    assert result.best is None
+    assert result.notes == ("3 refused: out of registers",)

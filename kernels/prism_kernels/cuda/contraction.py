@@ -84,13 +84,19 @@ class Tiling:
 @lru_cache(maxsize=4096)
 def plan_contraction(problem: Problem) -> Tiling:
     """The cheapest tiling."""
+    # where no layout keeps its scratch small, it may be as large as it is: it goes to the workspace
+    tiling = _cheapest(problem, MOST_SCRATCH) or _cheapest(problem, math.inf)
+    assert tiling is not None  # without a limit every layout is possible
+    return tiling
+
+
+def _cheapest(problem: Problem, most_scratch: float) -> Tiling | None:
     best: Tiling | None = None
     for staged in _staging(problem):
         for layout in _layouts(problem, staged):
-            tiling = _tiling(problem, layout, staged)
+            tiling = _tiling(problem, layout, staged, most_scratch)
             if tiling is not None and (best is None or tiling.cost < best.cost):
                 best = tiling
-    assert best is not None  # one thread for everything is always possible
     return best
 
 
@@ -158,14 +164,16 @@ def _splits(total: int, caps: list[int]) -> Iterator[tuple[int, ...]]:
         count *= 2
 
 
-def _tiling(problem: Problem, layout: Layout, staged: tuple[bool, bool]) -> Tiling | None:
+def _tiling(
+    problem: Problem, layout: Layout, staged: tuple[bool, bool], most_scratch: float
+) -> Tiling | None:
     extents = dict(problem.extents)
     passes = {d: layout.passes(d, n) for d, n in extents.items()}
     depth = passes.pop(problem.depth)
     results = math.prod(passes.values())
     along = layout[problem.depth]
     outputs = math.prod(n for d, n in extents.items() if d != problem.depth)
-    if along.warps > 1 and along.warps * outputs > MOST_SCRATCH:
+    if along.warps > 1 and along.warps * outputs > most_scratch:
         return None
     persists = problem.is_sum and results <= MOST_PERSISTENT
     tile = dict(passes) if persists else _shrink(passes)

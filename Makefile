@@ -23,7 +23,7 @@ export RUFF_CACHE_DIR := $(VENV)/cache/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint bench bench-compile bench-encodings bench-ablation gpu-bundle lock cuda clean
+.PHONY: help demo test lint bench bench-compile bench-search bench-encodings bench-ablation gpu-bundle lock cuda clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -50,6 +50,9 @@ bench: $(STAMP) ## measure the shipped workloads against their rivals
 
 gpu-bundle: $(STAMP) ## pack build/gpu for a machine with a GPU (experiments/gpu/README.md)
 	@"$(BIN)/python" -m prism_experiments.gpu.prepare -o build/gpu
+
+bench-search: $(STAMP) ## what a search costs and finds on every workload, under 4 minutes
+	@"$(BIN)/python" -m prism_experiments.bench_search
 
 bench-encodings: $(STAMP) ## what each encoding costs in a search, and whether they agree
 	@"$(BIN)/python" -m prism_experiments.bench_encodings

@@ -34,7 +34,7 @@ def run_for(program):
     materials = Materials(Arena(program), gate, encoding, limits, Cuts())
     mapper = materials.mapper()
     run = _Run(materials, mapper, cone, 0)
-    run._find_columns()
+    run._find_columns(lambda: False)
     costs = GraphCosts(materials.arena, run._prices, mapper.placement)
     return materials, cone, run, costs
 

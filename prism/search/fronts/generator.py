@@ -17,7 +17,7 @@ legality from the pruners, stages from `stages`, exactly as when all graphs are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -33,10 +33,12 @@ from prism.search.fronts.costs import Prices, input_tiles
 from prism.search.fronts.dives import Dives, points
 from prism.search.fronts.families import Families, Family, FamilyFront
 from prism.search.fronts.front import Front, Grids, Probes
-from prism.search.fronts.states import Reach, Reaches, class_dims
+from prism.search.fronts.polynomials import ZERO
+from prism.search.fronts.states import Reach, Reaches, TooLateError
 from prism.search.fronts.walk import Walk, WalkCount
 from prism.search.generate import Materials, fits_outputs, offered, preferred_dag
 from prism.search.grid import Column
+from prism.search.macros import ClassId
 from prism.search.mapper import Late, Mapper
 from prism.search.placement import REPLICATED
 from prism.search.pruning import Matched
@@ -103,7 +105,7 @@ class _Run:
         operators = {operator for _, operator in self._own}
         self._own_daring = frozenset(o for o in operators if o.op in OVERFLOWING)
         self._table = dag_table(cone, lambda o: gate.keeps(offered(cone, o, is_own=o in operators)))
-        self._dims = class_dims(arena, cone, self._table)
+        self._dims: Mapping[ClassId, int] = {}
         self._used = used_inputs(cone, self._table)
         self._prices = Prices(arena)
         self._probes = Probes(self._prices, seed)
@@ -117,12 +119,17 @@ class _Run:
 
     def search(self, is_late: Late, progress: Callable[[int], None]) -> None:
         """Fill the fronts: the program's own op DAG, dives, then all others."""
-        self._find_columns()
+        try:
+            self._find_columns(lambda: is_late(1.0))
+        except TooLateError:
+            self._no_loops()
         everywhere = np.ones(len(self._columns), dtype=bool)
-        self._visit(self._own, everywhere)
+        offered_operators = {o for choices in self._table.choices for o, _ in choices}
+        if offered_operators.issuperset(o for _, o in self._own):
+            self._visit(self._own, everywhere)
         most = self._materials.limits.max_ops - len(self._used)
-        bounds = Bounds(self._tables(), lambda: is_late(DIVE_SHARE))
-        if not bounds.is_complete:
+        bounds = None if is_late(1.0) else Bounds(self._tables(), lambda: is_late(1.0))
+        if bounds is None or not bounds.is_complete:
             self._materials.cuts.add("budget_s", "time: only the program's own op DAG was tried")
             return
         self._dives = Dives(bounds)
@@ -156,14 +163,26 @@ class _Run:
             "families": self.families.count,
         }
 
-    def _find_columns(self) -> None:
-        """What a loop may divide, with the states that leaves; a front for each."""
+    def _no_loops(self) -> None:
+        """One front, of graphs without a loop."""
+        inputs = (REPLICATED,) * len(self._materials.arena.input_names)
+        self._columns = [Column(inputs, (REPLICATED,) * len(self._cone.roots))]
+        self.families.fronts = {inputs: Front(self._probes, frozenset(), ZERO)}
+
+    def _find_columns(self, is_late: Callable[[], bool]) -> None:
+        """What a loop may divide, with the states that leaves; a front for each.
+
+        Raises:
+            TooLateError: time ran out.
+        """
         arena, cuts = self._materials.arena, self._materials.cuts
         is_matched = any(isinstance(p, DimensionPruner) for p in self._materials.gate.pruners)
         possible = possible_columns(arena, self._cone, self._table, is_matched=is_matched)
         if possible.is_cut:
             cuts.add("columns", "columns: not all that a parallel dim may do was tried")
-        reaches = Reaches(arena, self._cone, self._table, self._dims, self._mapper.rules)
+        rules = self._mapper.rules
+        reaches = Reaches(arena, self._cone, self._table, rules, is_late)
+        self._dims = reaches.dims
         for column in possible.loop:
             if not _divides_one_size(arena, column):
                 cuts.add("mixed_loops")

@@ -174,9 +174,9 @@ class _Payment:
 
 def below_all(choices: Iterable[Polynomial]) -> Polynomial:
     """A polynomial below every one of `choices`: the least of them, or what they share."""
-    known = [c for i, c in enumerate(choices)]
+    known = list({frozenset(c.items()): c for c in choices}.values())
     for candidate in known:
-        if all(is_below(candidate, other) for other in known):
+        if all(other is candidate or is_below(candidate, other) for other in known):
             return candidate
     largest = [max(c, key=lambda m: (_degree(m), m), default=None) for c in known]
     shared: Monomial | None = None

@@ -9,7 +9,7 @@ placement; a macro is read operator by operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import assert_never
@@ -44,6 +44,10 @@ class Reach:
     by_choice: tuple[Mapping[Operator, States], ...]
 
 
+class TooLateError(Exception):
+    """Time ran out before a reach was known."""
+
+
 class Reaches:
     """Reachable states of one cone, column by column."""
 
@@ -52,28 +56,36 @@ class Reaches:
         arena: Arena,
         cone: Cone,
         table: DagTable,
-        dims: Mapping[ClassId, int],
         rules: PlacementRules,
+        is_late: Callable[[], bool],
     ) -> None:
         self._arena = arena
         self._cone = cone
         self._table = table
-        self._dims = dims
+        self.dims = class_dims(arena, cone, table)
+        """The dims that every term of a class has, as bit masks."""
         self._rules = rules
+        self._is_late = is_late
 
     def along(self, inputs: tuple[State, ...], *, is_loop: bool) -> Reach:
-        """The reach where inputs are in these states."""
+        """The reach where inputs are in these states.
+
+        Raises:
+            TooLateError: time ran out.
+        """
         known: dict[ClassId, _Value] = {}
         for cls, leaf in self._cone.leaves.items():
             state = REPLICATED
             if isinstance(leaf, Input):
                 state = inputs[self._arena.input_names.index(leaf.name)]
-            known[cls] = _Value(frozenset((state,)), self._dims[cls], isinstance(leaf, Input))
+            known[cls] = _Value(frozenset((state,)), self.dims[cls], isinstance(leaf, Input))
         by_choice: list[dict[Operator, States]] = []
         for cls, choices in zip(self._table.classes, self._table.choices, strict=True):
+            if self._is_late():
+                raise TooLateError
             found = {o: self._of_operator(o, known, is_loop=is_loop) for o, _ in choices}
             by_choice.append(found)
-            known[cls] = _Value(NO_STATES.union(*found.values()), self._dims.get(cls, 0))
+            known[cls] = _Value(NO_STATES.union(*found.values()), self.dims.get(cls, 0))
         return Reach({cls: value.states for cls, value in known.items()}, tuple(by_choice))
 
     def _of_operator(

@@ -51,18 +51,32 @@ class TermBank:
 
     def __init__(self, dims: Iterable[DataDim], *, is_strict: bool = True) -> None:
         self.is_strict = is_strict
-        self.dims: tuple[DataDim, ...] = tuple(dict.fromkeys(dims))
-        if len(self.dims) > MAX_DATA_DIMS:
-            raise GraphError(
-                f"the program has {len(self.dims)} dimensions and the e-graph takes at most "
-                f"{MAX_DATA_DIMS}: merge dimensions or split the program"
-            )
-        self.ids: Mapping[DataDim, int] = {dim: i for i, dim in enumerate(self.dims)}
+        self.ids: dict[DataDim, int] = {}
+        for dim in dims:
+            self.add_dim(dim)
         self._nodes: list[TermNode] = []
         self._types: list[TermType] = []
         self._known: dict[TermNode, TermId] = {}
         self._par_names: dict[int, str] = {}
         self._equal_sizes: list[str] = []
+
+    @property
+    def dims(self) -> tuple[DataDim, ...]:
+        """The data dimensions in the order of their ids."""
+        return tuple(self.ids)
+
+    def add_dim(self, dim: DataDim) -> int:
+        """The id of a data dimension; a new one if it has none.
+
+        Raises:
+            GraphError: there are too many.
+        """
+        if dim not in self.ids and len(self.ids) == MAX_DATA_DIMS:
+            raise GraphError(
+                f"the program has more than {MAX_DATA_DIMS} dimensions, and the e-graph takes no "
+                "more: merge dimensions or split the program"
+            )
+        return self.ids.setdefault(dim, len(self.ids))
 
     def par_id(self, kernel: int, slot: int, name: str) -> int:
         """The id of a parallel dimension.

@@ -2,7 +2,8 @@
 
   loader       Part / Repl for each grid dim in order, then the loop
   accumulator  Red (sum), RedMax (largest), Comb (side by side) over the loop
-  saver        Comb for each mapped grid dim, Pick (any one copy) for the others
+  saver        Comb for each mapped grid dim, Stack for one along which a new dim is stacked,
+               Pick (any one copy) for the others
 
 Constants and sizes are replicated to where they are read. A loop-invariant value is computed
 outside the loop and read inside through Repl along the loop.
@@ -10,7 +11,7 @@ outside the loop and read inside through Repl along the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import assert_never
 
 from prism.egraph.bank import GRID_SLOTS, TermBank, TermId
@@ -111,8 +112,11 @@ class GraphTerms:
             GraphError: a value that does not fit where it is used, an output that is not stored.
         """
         values = dict(self.inputs)
+        known = set(self.sizes)
         for index, kernel in enumerate(kernels):
-            values |= _Kernel(self, kernel, index, values).outputs()
+            built = _Kernel(self, kernel, index, values, known)
+            values |= built.outputs()
+            known.update(built.stacking)
         out: list[TermId] = []
         for name, dims in self.outputs:
             if name not in values:
@@ -156,11 +160,16 @@ def _apply(
 class _Kernel:
     """The terms of one kernel's values: `outside` the loop (per block), `inside` (per iteration).
 
-    `values` are the kernel-level tensors known before it.
+    `values` are the kernel-level tensors known before it, `dims` the dimensions they may have.
     """
 
     def __init__(
-        self, context: GraphTerms, kernel: GraphOp, index: int, values: Mapping[str, TermId]
+        self,
+        context: GraphTerms,
+        kernel: GraphOp,
+        index: int,
+        values: Mapping[str, TermId],
+        dims: Container[DataDim],
     ) -> None:
         if len(kernel.grid) > GRID_SLOTS or len(kernel.loops) > 1:
             raise GraphError("a kernel may have at most 3 grid dimensions and one loop")
@@ -169,6 +178,8 @@ class _Kernel:
         self.block = kernel.block
         self.nodes = kernel.block.nodes
         self.values = values
+        new = [d for saver in kernel.block.savers for d in saver.dims if d not in dims]
+        self.stacking = {dim: bank.add_dim(dim) for dim in new}
         self.mapped = {(v.tensor, v.par): self._dim_id(v) for v in kernel.mapping.true}
         self.grid = [(p.name, bank.par_id(index, s, p.name)) for s, p in enumerate(kernel.grid)]
         self.loop_name = kernel.loops[0].name if kernel.loops else ""
@@ -233,7 +244,8 @@ class _Kernel:
             if dim is None:
                 term = self._make(i, "Pick", term, par)
             else:
-                term = self._make(i, "Comb", term, dim, par)
+                is_new = dim in self.stacking.values()
+                term = self._make(i, "Stack" if is_new else "Comb", term, dim, par)
         return term
 
     def _outside(self, i: TensorId) -> TermId:

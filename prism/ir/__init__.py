@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prism.ir.blocks import evaluate_graph
 from prism.ir.check import check_program
-from prism.ir.check_graph import check_mugraph, check_sgraph
+from prism.ir.check_graph import MAX_KERNELS, check_mugraph, check_sgraph
 from prism.ir.evaluate import evaluate, sizes_of
 from prism.ir.graph import (
     Accumulator,
@@ -17,9 +17,11 @@ from prism.ir.graph import (
     OutputSaver,
     SGraph,
     ThreadGraph,
+    all_sizes,
     chunk,
     is_legal_count,
     output_name,
+    stack_dims,
 )
 from prism.ir.mapping import (
     GRID_DIMS,
@@ -65,6 +67,7 @@ from prism.ir.threads import thread_graphs
 __all__ = [
     "GRID_DIMS",
     "LOOP_DIM",
+    "MAX_KERNELS",
     "OPS",
     "REPLICATED",
     "Accumulator",
@@ -106,6 +109,7 @@ __all__ = [
     "SizeOf",
     "TensorId",
     "ThreadGraph",
+    "all_sizes",
     "bind_sizes",
     "check_mugraph",
     "check_program",
@@ -126,6 +130,7 @@ __all__ = [
     "rename_groups",
     "result_dims",
     "sizes_of",
+    "stack_dims",
     "stage_names",
     "thread_graphs",
     "tile_size",

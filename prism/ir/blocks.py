@@ -28,6 +28,7 @@ from prism.ir.graph import (
     InputLoader,
     MuGraph,
     OutputSaver,
+    all_sizes,
     chunk,
     output_name,
 )
@@ -53,6 +54,7 @@ def evaluate_graph(mu: MuGraph, arrays: Mapping[str, ArrayLike]) -> tuple[Array,
     if found != sizes:
         raise SizeError(f"the arrays have sizes {found}, but the graph is for {sizes}")
     tensors = input_values(program, arrays)
+    sizes = all_sizes(mu)
     with np.errstate(all="ignore"):
         for k, kernel in enumerate(mu.graph.kernels):
             tensors |= _Launch(k, kernel, sizes, dict(mu.par_sizes[k]), tensors).run()

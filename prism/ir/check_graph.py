@@ -28,25 +28,62 @@ from prism.ir.graph import (
     MuGraph,
     OutputSaver,
     SGraph,
+    all_sizes,
     chunk,
     is_legal_count,
     output_name,
 )
 from prism.ir.mapping import ParKind
-from prism.ir.program import DataDim, Program, bind_sizes
+from prism.ir.program import Apply, DataDim, Program, bind_sizes
 from prism.ir.stages import LoopStage, loop_stages
 
+MAX_KERNELS = 3
 MAX_GRID_DIMS = 3
 MAX_LOOPS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class KernelPlace:
-    """A kernel and what it finds in memory: the tensors before it, with the order of their dims."""
+    """A kernel and what it finds in memory: the tensors before it, with the order of their dims.
+
+    `stacked` are the stack dims that kernels before it made.
+    """
 
     program: Program
     kernel: GraphOp
     tensors: Mapping[str, tuple[DataDim, ...]]
+    stacked: frozenset[DataDim] = frozenset()
+
+    @property
+    def dims(self) -> frozenset[DataDim]:
+        """The dimensions a value may have."""
+        return self.stacked | {d.name for d in self.program.dims}
+
+    def stacking(self) -> dict[DataDim, str]:
+        """The stack dims that this kernel's savers make, with the grid dim of each.
+
+        Raises:
+            GraphError: one is not mapped along one grid dim, or a tensor has two.
+        """
+        known = self.dims
+        out: dict[DataDim, str] = {}
+        for i, node in enumerate(self.kernel.block.nodes):
+            if not isinstance(node, OutputSaver):
+                continue
+            new = [d for d in node.dims if d not in known]
+            if len(new) > 1:
+                fail(f"{node.target} has two stack dims, {' and '.join(new)}", node=i)
+            for dim in new:
+                check_name("dimension", dim)
+                pars = [p.name for p in self.kernel.grid]
+                along = [p for p in pars if self.kernel.mapping.dim_of(node.target, p) == dim]
+                if len(along) != 1 or out.setdefault(dim, along[0]) != along[0]:
+                    fail(
+                        f"{node.target} has the unknown dimension {dim!r}; a stack dim is mapped "
+                        "along one grid dim, the same for all tensors of the kernel",
+                        node=i,
+                    )
+        return out
 
 
 def check_sgraph(graph: SGraph) -> None:
@@ -58,11 +95,16 @@ def check_sgraph(graph: SGraph) -> None:
     check_program(graph.program)
     if not graph.kernels:
         fail("an sGraph needs at least one kernel")
+    if len(graph.kernels) > MAX_KERNELS:
+        fail(f"{len(graph.kernels)} kernels; an sGraph has at most {MAX_KERNELS}")
     tensors = {i.name: i.dims for i in graph.program.inputs}
+    stacked: frozenset[DataDim] = frozenset()
     for k, kernel in enumerate(graph.kernels):
+        place = KernelPlace(graph.program, kernel, dict(tensors), stacked)
         try:
             for rule in KERNEL_RULES:
-                rule(KernelPlace(graph.program, kernel, dict(tensors)))
+                rule(place)
+            stacked |= frozenset(place.stacking())
         except GraphError as error:
             located = GraphError(f"kernel {k}: {error}")
             located.kernel, located.node = k, error.node
@@ -109,6 +151,8 @@ def block_nodes_are_sound(place: KernelPlace) -> None:
         for j in block.operands(i):
             if isinstance(block.nodes[j], OutputSaver):
                 fail(f"operand {j} is an output saver, which has no value", node=i)
+        if isinstance(node, Apply) and node.op == "mean" and node.dim in place.stacked:
+            fail(f"takes the mean over the stack dim {node.dim}; only sum and max may", node=i)
 
 
 def loaders_read_what_is_there(place: KernelPlace) -> None:
@@ -132,7 +176,8 @@ def loaders_read_what_is_there(place: KernelPlace) -> None:
 def savers_write_new_tensors(place: KernelPlace) -> None:
     """A saver writes a tensor that nothing wrote before, with every dimension of its value."""
     block = place.kernel.block
-    known = {d.name for d in place.program.dims}
+    stacking = place.stacking()
+    known = place.dims | stacking.keys()
     dims = block.tensor_dims()
     check_unique("saved tensor", (s.target for s in block.savers))
     if not block.savers:
@@ -251,7 +296,6 @@ def sizes_are_complete(mu: MuGraph) -> None:
 
 def counts_are_legal(mu: MuGraph) -> None:
     """Each parallel dim has a count that leaves no chunk of what it partitions empty."""
-    sizes = dict(mu.sizes)
     if len(mu.par_sizes) != len(mu.graph.kernels):
         fail(f"counts for {len(mu.par_sizes)} kernels, but there are {len(mu.graph.kernels)}")
     for k, (kernel, pairs) in enumerate(zip(mu.graph.kernels, mu.par_sizes, strict=True)):
@@ -259,10 +303,12 @@ def counts_are_legal(mu: MuGraph) -> None:
         if sorted(name for name, _ in pairs) != sorted(wanted):
             names = [name for name, _ in pairs]
             fail(f"counts are given for {names}, but the parallel dims are {wanted}", kernel=k)
-        counts = dict(pairs)
         for name, count in pairs:
             if not is_positive(count):
                 fail(f"{name} has {count!r} chunks, not a positive number", kernel=k)
+    sizes = all_sizes(mu)
+    for k, (kernel, pairs) in enumerate(zip(mu.graph.kernels, mu.par_sizes, strict=True)):
+        counts = dict(pairs)
         for tensor, dim in sorted({(v.tensor, v.dim) for v in kernel.mapping.true}):
             size = sizes[dim]
             for par in _splitting(kernel, tensor, dim):

@@ -8,6 +8,10 @@ The kernel graph is a list of kernels; each graph-defined operator (`GraphOp`) h
 input loaders, operators, accumulators over the loop, output savers. There is no stage field: a
 node runs *after* the loop when it depends on an accumulator, otherwise it belongs to the loop body
 (or is loop-invariant, when nothing it reads is partitioned along the loop).
+
+Blocks may leave partial values to a later kernel: a *stack dim* is a dimension of a tensor between
+kernels that no program has. Its saver's value lacks it; along the one grid dim p it is mapped to,
+each block writes its value at its own index, so that the dimension has d_p elements.
 """
 
 from __future__ import annotations
@@ -146,6 +150,20 @@ def output_name(index: int) -> str:
     return f"out{index}"
 
 
+def stack_dims(graph: SGraph) -> dict[DataDim, tuple[int, str]]:
+    """The stack dims of a graph: for each the kernel that makes it and the grid dim it is along."""
+    known = {d.name for d in graph.program.dims}
+    out: dict[DataDim, tuple[int, str]] = {}
+    for k, kernel in enumerate(graph.kernels):
+        for saver in kernel.block.savers:
+            for dim in saver.dims:
+                if dim not in known and dim not in out:
+                    pars = [p.name for p in kernel.grid]
+                    along = [p for p in pars if kernel.mapping.dim_of(saver.target, p) == dim]
+                    out[dim] = (k, along[0])
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class MuGraph:
     """A concrete graph.
@@ -159,6 +177,13 @@ class MuGraph:
     sizes: tuple[tuple[DataDim, int], ...]
     par_sizes: tuple[tuple[tuple[str, int], ...], ...]
     schedule: tuple[tuple[str, int], ...] = ()
+
+
+def all_sizes(mu: MuGraph) -> dict[DataDim, int]:
+    """The sizes of the program's dims and of the stack dims."""
+    counts = [dict(pairs) for pairs in mu.par_sizes]
+    stacked = {dim: counts[k][par] for dim, (k, par) in stack_dims(mu.graph).items()}
+    return dict(mu.sizes) | stacked
 
 
 def chunk(size: int, count: int) -> int:

@@ -36,6 +36,7 @@ from prism.ir.graph import (
     InputLoader,
     OutputSaver,
     SGraph,
+    stack_dims,
 )
 from prism.ir.program import (
     Apply,
@@ -61,6 +62,7 @@ def format_sgraph(graph: SGraph) -> str:
     """The sGraph as text, its program first."""
     lines = ["sgraph", *_program_lines(graph.program)]
     order = [d.name for d in graph.program.dims]
+    order += stack_dims(graph)
     for k, kernel in enumerate(graph.kernels):
         lines.extend([f"kernel {k}", *_kernel_lines(kernel, order)])
     return "\n".join(lines) + "\n"

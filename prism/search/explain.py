@@ -5,6 +5,9 @@ whole, a tile along a data dim, a summand or a peak; the first node that does no
 reason, in the graph's own words. It shares no code with `placement`: a second reading of the same
 rules, held against it and against evaluation in the tests. It accepts nothing that is wrong, and
 says nothing about algebra: a graph without a fault here may still compute something else.
+
+What blocks stack for a later kernel is partial there along the stack dim, until that kernel sums it
+(or takes the maximum): later kernels are read along stack dims too.
 """
 
 from __future__ import annotations
@@ -77,6 +80,10 @@ _RISING = {"max": (0,), "maximum": (0, 1), "add": (0, 1), "sub": (0,)}
 """The operands in which an operator commutes with a maximum, the others being whole."""
 
 
+Stacked = dict[str, Part]
+"""Tensors that have a stack dim, and what their values along it are: summands or peaks."""
+
+
 class _FaultError(Exception):
     """The first node that does not fit."""
 
@@ -86,13 +93,20 @@ def explain(graph: SGraph) -> str | None:
 
     The graph must be well formed (`check_sgraph`).
     """
+    stacks: dict[DataDim, Stacked] = {}
     for index, kernel in enumerate(graph.kernels):
         where = f"kernel {index}, " if len(graph.kernels) > 1 else ""
-        for par in (*kernel.grid, *kernel.loops):
+        readings: list[_Reading] = [
+            _StackReading(kernel, dim, stack) for dim, stack in stacks.items()
+        ]
+        readings += [_Reading(kernel, par) for par in (*kernel.grid, *kernel.loops)]
+        for reading in readings:
             try:
-                _Reading(kernel, par).check()
+                reading.check()
             except _FaultError as fault:
-                return f"{where}along {par.name}: {fault}"
+                return f"{where}along {reading.par.name}: {fault}"
+            for dim, stack in reading.stacks.items():
+                stacks.setdefault(dim, {}).update(stack)
     return None
 
 
@@ -106,6 +120,8 @@ class _Reading:
         self.dims = kernel.block.tensor_dims()
         self.is_after = kernel.block.after_loop()
         self.parts: list[Part] = []
+        self.stacks: dict[DataDim, Stacked] = {}
+        """What this kernel stacks along `par`."""
 
     def check(self) -> None:
         """Walk the nodes in order; stop at the first fault."""
@@ -240,6 +256,11 @@ class _Reading:
     def _saved(self, node: OutputSaver) -> Part:
         part = self.parts[node.operand]
         dim = None if self.is_loop else self.kernel.mapping.dim_of(node.target, self.par.name)
+        if dim is not None and dim not in self.dims[node.operand]:
+            if not isinstance(part, Summand | Peak):
+                raise _FaultError(f"{node.target} stacks along {dim} a value that is {part}")
+            self.stacks.setdefault(dim, {})[node.target] = part
+            return part
         wanted = Whole() if dim is None else Tile(dim)
         if part != wanted:
             end = "after the loop" if self.is_loop else f"as {wanted}"
@@ -251,3 +272,28 @@ class _Reading:
         if isinstance(node, InputLoader):
             return f"{node.source}[{', '.join(node.dims)}]"
         return f"%{i}"
+
+
+class _StackReading(_Reading):
+    """One kernel read along a stack dim that a kernel before it made; no block shares it out."""
+
+    def __init__(self, kernel: GraphOp, dim: DataDim, stored: Stacked) -> None:
+        super().__init__(kernel, ParDim(dim, ParKind.GRID))
+        self.stored = stored
+
+    def _loaded(self, source: str, dims: tuple[DataDim, ...]) -> Part:  # noqa: ARG002 - overrides
+        return self.stored.get(source, Whole())
+
+    def _applied(self, i: int, node: Apply) -> Part:
+        if node.dim != self.par.name:
+            return super()._applied(i, node)
+        parts = [self.parts[j] for j in node.operands]
+        if (node.op, parts) in [("sum", [Summand()]), ("max", [Peak()])]:
+            return Whole()
+        raise _FaultError(f"%{i} = {node.op} of values that are {', '.join(map(str, parts))}")
+
+    def _saved(self, node: OutputSaver) -> Part:
+        part = self.parts[node.operand]
+        if not isinstance(part, Whole):
+            self.stacks.setdefault(self.par.name, {})[node.target] = part
+        return part

@@ -1,0 +1,44 @@
+"""Graphs of several kernels: the axioms and placement agree on right and wrong ones."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import stacked
+
+from prism.egraph import load_axioms
+from prism.search import explain
+from prism.verdict import Verdict
+from prism.verify import verify_graphs
+
+
+def verdict(graph):
+    (found,) = verify_graphs(graph.program, [graph], load_axioms(("prism",)))
+    return found
+
+
+@pytest.mark.parametrize("name", stacked.RIGHT)
+def test_right_graphs_are_proved_and_placement_finds_no_fault(name):
+    graph = stacked.RIGHT[name]
+    assert verdict(graph) is Verdict.PROVED
+    assert explain(graph) is None
+
+
+@pytest.mark.parametrize("name", stacked.WRONG)
+def test_wrong_graphs_are_not_proved(name):
+    assert verdict(stacked.WRONG[name]) is not Verdict.PROVED
+
+
+REASONS = {
+    "whole beside a stack": "kernel 0, along x: t0 stacks along s a value that is whole",
+    "a nonlinear operator before the sum": "kernel 1, along s: partial value of t0.* = sqrt",
+    "the largest of sums": "kernel 1, along s: %1 = max of values that are partial",
+    "the sum of maxima": "kernel 1, along s: %1 = sum of values that are a maximum of a part",
+    "a quotient of each split": "kernel 1, along s: partial value of t0.* = div beside",
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_placement_says_why_a_stack_is_wrong(name):
+    assert re.search(REASONS[name], explain(stacked.WRONG[name]) or "")

@@ -1,4 +1,6 @@
-"""The search artifact: a JSON file with the verified graphs of a program, for all sizes.
+"""The search artifact: a JSON file with the verified graphs of a program.
+
+It is for all sizes and machines, unless its search was told some (`prism.scope`).
 
 It is what the search half hands to the tuning half, often on another machine, so nothing here
 needs ortools, egglog or z3. A loaded file is data from a stranger: every field is vetted, every
@@ -29,6 +31,7 @@ from prism.ir import (
     parse_sgraph,
     stage_names,
 )
+from prism.scope import Scope
 from prism.verdict import Verdict
 
 SCHEMA = "prism.search/1"
@@ -71,6 +74,7 @@ class Artifact:
     fingerprint: str
     seed: int
     prism_version: str
+    scope: Scope
 
 
 class _Options(Protocol):
@@ -116,6 +120,10 @@ class Searched(Protocol):
         """What was asked."""
 
     @property
+    def scope(self) -> Scope:
+        """What it is good for."""
+
+    @property
     def fingerprint(self) -> str:
         """The axiom set."""
 
@@ -139,6 +147,8 @@ def format_artifact(result: Searched) -> str:
         "encoding": result.options.encoding,
         "axioms": result.fingerprint,
         "options": asdict(result.options),
+        "sizes": None if result.scope.sizes is None else dict(result.scope.sizes),
+        "device": result.scope.device,
         "complete": result.complete,
         "cuts": list(result.cuts),
         "search_s": result.search_s,
@@ -225,7 +235,25 @@ def parse_artifact(text: str) -> Artifact:
         fingerprint=root.get("axioms", str),
         seed=root.get("seed", int),
         prism_version=root.get("prism_version", str),
+        scope=_scope(root, program),
     )
+
+
+def _scope(root: _Object, program: Program) -> Scope:
+    """What the search was told; older files say nothing, and are for everything."""
+    device = None if root.fields.get("device") is None else root.get("device", str)
+    if root.fields.get("sizes") is None:
+        return Scope(None, device)
+    given = _Object("sizes", root.get("sizes", dict))
+    if set(given.fields) != set(program.size_names):
+        raise ParseError(
+            f"sizes: the program's are {', '.join(program.size_names)}, not "
+            f"{', '.join(given.fields) or 'none'}"
+        )
+    sizes = tuple((name, given.count(name)) for name in program.size_names)
+    if any(size < 1 for _, size in sizes):
+        raise ParseError("sizes: a size must be at least 1")
+    return Scope(sizes, device)
 
 
 def _json(text: str) -> object:

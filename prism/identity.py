@@ -11,6 +11,7 @@ from prism.ir import (
     BlockGraph,
     Const,
     InputLoader,
+    Mapping,
     OutputSaver,
     SGraph,
     SizeOf,
@@ -25,12 +26,38 @@ def graph_id(graph: SGraph) -> str:
 
     Equal for graphs with the same operators and wiring, loop stages and mappings.
     """
-    digest = hashlib.sha256()
-    for kernel in graph.kernels:
-        saved = sorted(_node_texts(kernel.block))
-        pars = " ".join(p.name for p in (*kernel.grid, *kernel.loops))
-        digest.update("\n".join((*saved, pars, str(kernel.mapping), "")).encode())
-    return digest.hexdigest()[:10]
+    return Identifier().graph_id(graph)
+
+
+class Identifier:
+    """Names many graphs; what they share (a block graph, a mapping) is written out once."""
+
+    def __init__(self) -> None:
+        # the block graphs are kept, so that no others get their ids
+        self._blocks: dict[int, tuple[BlockGraph, str]] = {}
+        self._mappings: dict[Mapping, str] = {}
+
+    def graph_id(self, graph: SGraph) -> str:
+        """See `graph_id`."""
+        digest = hashlib.sha256()
+        for kernel in graph.kernels:
+            pars = " ".join(p.name for p in (*kernel.grid, *kernel.loops))
+            pars += " library" * kernel.library
+            mapping = self._mapping_text(kernel.mapping)
+            digest.update(f"{self._block_text(kernel.block)}{pars}\n{mapping}\n".encode())
+        return digest.hexdigest()[:10]
+
+    def _block_text(self, block: BlockGraph) -> str:
+        """The savers with all they depend on, one a line."""
+        if id(block) not in self._blocks:
+            lines = (f"{saved}\n" for saved in sorted(_node_texts(block)))
+            self._blocks[id(block)] = (block, "".join(lines))
+        return self._blocks[id(block)][1]
+
+    def _mapping_text(self, mapping: Mapping) -> str:
+        if mapping not in self._mappings:
+            self._mappings[mapping] = str(mapping)
+        return self._mappings[mapping]
 
 
 def _node_texts(block: BlockGraph) -> list[str]:

@@ -66,6 +66,15 @@ class Device:
     """The instruction set, where one kind has several (`sm_90`)."""
     multiprocessors: int = 0
     """Of a GPU."""
+    workspace_bytes: int = 0
+    """What kernels may keep of their own in memory, all blocks together; 0: unknown."""
+
+    @property
+    def text(self) -> str:
+        """What of it a kernel and its time depend on."""
+        if self.arch:
+            return f"{self.name}, {self.arch}"
+        return f"{self.name}, {self.threads} threads, {self.vector_bits}-bit vectors"
 
     @property
     def blocks(self) -> int:

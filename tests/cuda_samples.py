@@ -69,11 +69,18 @@ def reversed_rows(
         "dtype": dtype,
         "arguments": [{"name": "x", "shape": shape}, {"name": "s", "shape": []}],
         "outputs": [{"name": "out0", "shape": shape}],
-        "parameters": [dtype] * 3 + ["float32"] * (not in_shared),
-        "blocks": rows,
-        "threads": threads,
-        "shared_bytes": shared_bytes or (4 * columns if in_shared else 0),
+        "between": [],
         "workspace_elements": 0 if in_shared else rows * columns,
+        "launches": [
+            {
+                "kernel": "kernel",
+                "takes": list(range(3 + (not in_shared))),
+                "parameters": [dtype] * 3 + ["float32"] * (not in_shared),
+                "blocks": rows,
+                "threads": threads,
+                "shared_bytes": shared_bytes or (4 * columns if in_shared else 0),
+            }
+        ],
     }
     meta["seal"] = seal(source, meta)
     return KernelSource(source, meta)

@@ -35,7 +35,9 @@ def test_seconds_and_memory_are_those_of_the_search(lines):
 
 
 def test_what_cut_a_search_is_in_its_row(monkeypatch):
-    cut = bench_search.Measured("rmsnorm_paper", "reference", 0.5, 9, 7, 3, 99.0, ("time: 4 left",))
+    cut = bench_search.Measured(
+        "rmsnorm_paper", "reference", 0.5, 9, 9, 7, 3, 99.0, ("time: 4 left",)
+    )
     monkeypatch.setattr(bench_search, "measure", lambda *_: cut)
     result = CliRunner().invoke(bench_search.main, ["--workloads", "rmsnorm_paper"])
     assert result.exit_code == 0, result.output

@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,8 +20,10 @@ from prism.driver import optimize, tune
 from prism.errors import ParseError, PluginError, SizeError, TraceError, UsageError
 from prism.ir import SGraph
 from prism.optimized import Optimized
-from prism.plugins import Group, load
+from prism.plugins import Group, load, make
 from prism.record import RecordFile
+from prism.scope import Scope
+from prism.search import SearchOptions
 from prism.verdict import Verdict
 
 FAKE = f"{Path(__file__).parent / 'tune' / 'fake_target.py'}:FakeTarget"
@@ -42,6 +44,7 @@ class Graph:
 class Found:
     program: object
     graphs: tuple[Graph, ...]
+    scope: Scope = field(default_factory=Scope)
 
 
 SMALL = Found(MATMUL, (Graph("g0", matmul_graph(grid=0, loop=False)),))
@@ -236,7 +239,7 @@ def test_a_second_optimize_takes_the_kernel_from_the_cache(tuned, cache):
     [
         {"sizes": SIZES | {"n": 5}},
         {"dtype": "float64"},
-        {"search_options": "others"},
+        {"search_options": SearchOptions(mode="tune", max_graphs=1)},
         {"target": FAKE.replace("FakeTarget", "SameTarget")},
     ],
 )
@@ -381,6 +384,7 @@ def saved_artifact(folder: Path) -> Path:
         counters: object = None
         options: Options = Options()
         fingerprint: str = "0" * 16
+        scope: Scope = field(default_factory=Scope)
 
     @dataclass(frozen=True)
     class Full(Graph):
@@ -428,3 +432,30 @@ def test_ranking_leaves_most_of_the_budget_for_trials(monkeypatch):
     estimates = driver._Estimates(space, target, "float32", until=2.0)
     assert [estimates(config) for _ in range(5)] == [1.0, 1.0, 1.0, 1.0, math.inf]
     assert estimates.notes == ("the budget allowed 4 estimates, 1 more were wanted",)
+
+
+def test_optimize_searches_for_its_sizes_and_device(searched, monkeypatch):
+    asked = []
+
+    def search(program, options, *, cache, progress):
+        asked.append(options)
+        return SMALL, {"graphs": 1}
+
+    monkeypatch.setattr(driver, "_search", search)
+    given = {"sizes": SIZES, "target": FAKE, "budget": 20.0, "cache": False}
+    optimize(MATMUL, **given)
+    optimize(MATMUL, **given, search_options=SearchOptions(mode="count"))
+    optimize(MATMUL, **given, search_options=SearchOptions(mode="tune", sizes=(("n", 4),)))
+    assert [dict(o.sizes or ()) for o in asked] == [SIZES, {}, {"n": 4}]
+    assert [o.device is not None for o in asked] == [True, False, False]
+
+
+def test_a_search_is_kept_whatever_bandwidth_is_measured():
+    device = make(Group.TARGET, FAKE).device()
+    options = SearchOptions(mode="tune", sizes=tuple(SIZES.items()), device=device)
+    key = driver._search_key(MATMUL, options)
+    slower = replace(options, device=replace(device, stream_gbps=device.stream_gbps / 2))
+    assert driver._search_key(MATMUL, slower) == key
+    other = replace(options, device=replace(device, name="another"))
+    for changed in (replace(options, device=None), replace(options, sizes=None), other):
+        assert driver._search_key(MATMUL, changed) != key

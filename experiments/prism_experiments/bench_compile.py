@@ -106,7 +106,8 @@ def _jobs(workload: str, arch: str, dtype: str, every: int) -> Iterator[Job]:
         mu = _best_predicted(space, target, dtype)
         if mu is not None:
             source = target.emit(mu, dtype)
-            yield Job(source.text, source.meta, gpu_named(arch).arch)
+            for launch in source.meta["launches"]:
+                yield Job(source.text, launch, gpu_named(arch).arch)
 
 
 def _best_predicted(space: GraphSpace, target: Target, dtype: str) -> MuGraph | None:

@@ -23,12 +23,16 @@ from prism_kernels.tile import (
 def describe(mu: MuGraph, dtype: str) -> list[str]:
     """Lines, fit for a docstring, that say which muGraph a file computes."""
     sizes = ", ".join(f"{d} = {n}" for d, n in mu.sizes)
-    chunks = ", ".join(f"{p} = {c}" for counts in mu.par_sizes for p, c in counts)
+    per_kernel = [", ".join(f"{p} = {c}" for p, c in counts) for counts in mu.par_sizes]
+    chunks = per_kernel[0] or "one block"
+    if len(per_kernel) > 1:
+        named = (f"kernel {k}: {text or 'one block'}" for k, text in enumerate(per_kernel))
+        chunks = "; ".join(named)
     options = ", ".join(f"{k} = {v}" for k, v in mu.schedule)
     lines = [
         f"dtype:    {dtype}",
         f"sizes:    {sizes or 'none'}",
-        f"chunks:   {chunks or 'one block'}",
+        f"chunks:   {chunks}",
         f"schedule: {options or 'default'}",
         "",
         *format_sgraph(mu.graph).rstrip().splitlines(),

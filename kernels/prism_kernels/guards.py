@@ -7,7 +7,8 @@ nothing does in the program. Every value that depends on an exponential has a `S
 
 | size    | what is known                           | for example                            |
 |---------|-----------------------------------------|----------------------------------------|
-| ONE     | of the size of 1                        | sums of PEAKED values over their axes  |
+| ONE     | of the size of 1                        | sums of PEAKED values over their axes, |
+|         |                                         | exp(m - m) of equal references         |
 | PEAKED  | in [0, 1], 1 somewhere along some axes  | exp(x - max x)                         |
 | BOUNDED | no larger than what it is computed from | sums and products of those and of data |
 | LARGE   | nothing                                 | an exponential of the program          |
@@ -182,7 +183,10 @@ class _Guards:
             return _Extent(Size.PEAKED, peak)
         if self._readings[operand].identity in self._own.exponents:
             return _LARGE
-        return None if self._readings.references(operand) is None else _Extent(Size.FACTOR)
+        references = self._readings.references(operand)
+        if references is None:
+            return None
+        return _Extent(Size.FACTOR if references else Size.ONE)
 
     def _of_product(self, ids: tuple[ValueId, ...], read: Sequence[_Extent]) -> _Extent | None:
         left, right = read

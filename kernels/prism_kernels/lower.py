@@ -1,13 +1,16 @@
-"""Lowers a muGraph to the tile program of its kernel.
+"""Lowers a muGraph to the tile programs of its kernels, and the tensors between them.
 
 Here the mapping variables become axes (imap and fmap say how an input's tile is cut, omap where an
 output's tile goes), symbolic sizes become numbers, and whatever cannot be run is refused with a
-reason. `mean` becomes sum / size, the size of the whole dimension.
+reason. `mean` becomes sum / size, the size of the whole dimension. A stack dim has the size of the
+grid dim it is along; in the kernel that makes it, it is no axis but the block's place in the
+stored tensor (`Store.stack`), in later kernels it is a dim like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
 
@@ -17,7 +20,6 @@ from prism.ir import (
     Accumulator,
     AccumulatorKind,
     Apply,
-    BlockGraph,
     Const,
     DataDim,
     GraphOp,
@@ -27,21 +29,27 @@ from prism.ir import (
     OpKind,
     OutputSaver,
     Program,
+    SGraph,
     SizeOf,
+    all_sizes,
     chunk,
     is_legal_count,
     output_name,
+    stack_dims,
 )
+from prism_kernels.builder import Builder
 from prism_kernels.guards import OwnValues, own_values, unguarded
+from prism_kernels.joined import joined
 from prism_kernels.range_safe import safe_forms
 from prism_kernels.tile import (
     Accumulate,
     Axis,
-    Builder,
     Contract,
     GridDim,
+    Intermediate,
     Load,
     Loop,
+    Lowered,
     Map,
     Reduce,
     Scalar,
@@ -50,36 +58,43 @@ from prism_kernels.tile import (
     Tensor,
     TileProgram,
     ValueId,
+    connected,
     prune,
+    strides_of,
 )
 
 
-def lower(mu: MuGraph) -> TileProgram:
-    """The tile program of a muGraph, its exponentials range-safe.
+def lower(mu: MuGraph, *, has_library: bool = False) -> Lowered:
+    """The tile programs of a muGraph, their exponentials range-safe.
+
+    `has_library`: whether the target runs library kernels. They have a tile program like others.
 
     Raises:
-        KernelError: the graph cannot be run as one kernel, or an exponential in it leaves the range
+        KernelError: a kernel of the graph cannot be run, or an exponential in it leaves the range
             of floating point where the program does not; the message says why.
     """
-    plain = tile_program(mu)
-    if not any(isinstance(n, Map) and n.op == "exp" for n in plain.nodes):
+    if not has_library and any(op.library for op in mu.graph.kernels):
+        raise KernelError("a kernel is left to a library, and this target has none")
+    plain = tile_programs(mu)
+    nodes = [node for program in plain.programs for node in program.nodes]
+    if not any(isinstance(n, Map) and n.op == "exp" for n in nodes):
         return plain
     own = _own_values(mu.graph.program, mu.sizes)
     fault: str | None = None
     for form in safe_forms(plain):
-        found = _divided_by_running(form) or unguarded(form, own)
+        found = _divided_by_running(form) or unguarded(joined(form.programs, dict(mu.sizes)), own)
         if found is None:
             return form
         fault = fault or found
     raise KernelError(fault or "")
 
 
-def _divided_by_running(form: TileProgram) -> str | None:
+def _divided_by_running(form: Lowered) -> str | None:
     """Why a running reference cannot be followed: a quotient by it grows as the reference does.
 
     Before the first iteration the reference is the lowest number, and the factor infinite.
     """
-    for node in form.nodes:
+    for node in (node for program in form.programs for node in program.nodes):
         if isinstance(node, Accumulate) and any(c < 0 for _, c in node.scales):
             return "what is added up over the loop is divided by exponentials of other iterations"
     return None
@@ -107,19 +122,71 @@ def _own_values(program: Program, sizes: tuple[tuple[DataDim, int], ...]) -> Own
     return own_values(TileProgram(*parts, known, (), None, inputs, {}))
 
 
-def tile_program(mu: MuGraph) -> TileProgram:
-    """The tile program of a muGraph as it stands.
+def tile_programs(mu: MuGraph) -> Lowered:
+    """The tile programs of a muGraph as it stands.
 
     Raises:
-        KernelError: the graph cannot be run as one kernel; the message says why.
+        KernelError: a kernel of the graph cannot be run; the message says why.
     """
-    if len(mu.graph.kernels) != 1:
-        raise KernelError(f"this target runs graphs of one kernel, not {len(mu.graph.kernels)}")
-    op, program = mu.graph.kernels[0], mu.graph.program
-    sizes = dict(mu.sizes)
-    counts = dict(mu.par_sizes[0])
-    grid = tuple(_grid_dim(op, name.name, counts, sizes) for name in op.grid)
-    loop = _loop(op, counts, sizes, grid)
+    program, sizes = mu.graph.program, all_sizes(mu)
+    stacks = stack_dims(mu.graph)
+    tensors = {output_name(k): _named(o.axes) for k, o in enumerate(program.outputs)}
+    between = _between(mu.graph, sizes)
+    tensors |= {t.name: t.dims for t in between}
+    programs = []
+    for k, (op, counts) in enumerate(zip(mu.graph.kernels, mu.par_sizes, strict=True)):
+        made = {dim: par for dim, (maker, par) in stacks.items() if maker == k}
+        programs.append(_tile_program(program, _Site(op, dict(counts), sizes, made, tensors)))
+    return connected(programs, between)
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A kernel to be lowered, and what there is to know of the graph around it."""
+
+    op: GraphOp
+    counts: Mapping[str, int]
+    sizes: Mapping[DataDim, int]
+    stacks: Mapping[DataDim, str]
+    """The stack dims that this kernel makes, and the grid dim each is along."""
+    tensors: Mapping[str, tuple[DataDim, ...]]
+    """The dims, as stored, of every tensor that some kernel may write."""
+
+
+def _between(graph: SGraph, sizes: Mapping[DataDim, int]) -> tuple[Intermediate, ...]:
+    """What kernels write for later ones to read; each output is written by one of them."""
+    program, outputs = graph.program, {output_name(k) for k in range(len(graph.program.outputs))}
+    known = {i.name for i in program.inputs}
+    read_later = [{n.source for n in op.block.loaders} for op in graph.kernels]
+    out: list[Intermediate] = []
+    for k, op in enumerate(graph.kernels):
+        for loader in op.block.loaders:
+            if loader.source not in known:
+                raise KernelError(
+                    f"a loader reads {loader.source!r}, which is no input of {program.name} and "
+                    "saved by no earlier kernel"
+                )
+        for saver in op.block.savers:
+            known.add(saver.target)
+            if saver.target in outputs:
+                continue
+            if not any(saver.target in read for read in read_later[k + 1 :]):
+                raise KernelError(
+                    f"a saver writes {saver.target!r}, which is no output of {program.name} and "
+                    "read by no later kernel"
+                )
+            shape = tuple(sizes[d] for d in saver.dims)
+            out.append(Intermediate(saver.target, saver.dims, shape))
+    for name in sorted(outputs - known):
+        raise KernelError(f"no saver writes {name} of {program.name}")
+    return tuple(out)
+
+
+def _tile_program(program: Program, site: _Site) -> TileProgram:
+    """The tile program of one kernel."""
+    op, sizes = site.op, site.sizes
+    grid = tuple(_grid_dim(site, par.name) for par in op.grid)
+    loop = _loop(site, grid)
     builder = Builder()
     ids: list[ValueId] = []
     for node in op.block.nodes:
@@ -137,12 +204,11 @@ def tile_program(mu: MuGraph) -> TileProgram:
                     _check_iterations(node, loop, sizes, grid)
                 ids.append(_accumulate(builder, node, ids[operand]))
             case OutputSaver(operand=operand, target=target):
-                axes, single = _output_axes(op, program, target, grid)
+                axes, store = _store(site, ids[operand], target, grid)
                 _check_output(builder, ids[operand], target, axes)
-                ids.append(builder.add(Store(ids[operand], target, single), axes))
+                ids.append(builder.add(store, axes))
             case _:
                 assert_never(node)
-    _check_sources(op.block, program)
     return prune(
         TileProgram(
             tuple(builder.nodes),
@@ -210,9 +276,9 @@ def _check_iterations(
             )
 
 
-def _mapped_dim(op: GraphOp, par: str) -> DataDim | None:
-    """The data dim split along a parallel dim, by whatever tensor."""
-    dims = {v.dim for v in op.mapping.true if v.par == par}
+def _mapped_dim(site: _Site, par: str) -> DataDim | None:
+    """The data dim split along a parallel dim, by whatever tensor; a stack dim is not split."""
+    dims = {v.dim for v in site.op.mapping.true if v.par == par and v.dim not in site.stacks}
     if len(dims) > 1:
         raise KernelError(
             f"{par} splits {' and '.join(sorted(dims))}: a parallel dim may split one data dim only"
@@ -232,27 +298,22 @@ def _count(counts: Mapping[str, int], par: str, dim: DataDim | None, size: int) 
     return count
 
 
-def _grid_dim(
-    op: GraphOp, par: str, counts: Mapping[str, int], sizes: Mapping[DataDim, int]
-) -> GridDim:
-    dim = _mapped_dim(op, par)
-    size = 1 if dim is None else sizes[dim]
-    count = _count(counts, par, dim, size)
+def _grid_dim(site: _Site, par: str) -> GridDim:
+    dim = _mapped_dim(site, par)
+    size = 1 if dim is None else site.sizes[dim]
+    count = _count(site.counts, par, dim, size)
     return GridDim(par, count, dim, chunk(size, count) if dim is not None else 0)
 
 
-def _loop(
-    op: GraphOp,
-    counts: Mapping[str, int],
-    sizes: Mapping[DataDim, int],
-    grid: tuple[GridDim, ...],
-) -> Loop | None:
-    if len(op.loops) > 1:
-        raise KernelError(f"this target runs one loop, not {len(op.loops)}")
-    for par in op.loops:
-        dim = _mapped_dim(op, par.name)
-        size = 1 if dim is None else min((g.tile for g in grid if g.dim == dim), default=sizes[dim])
-        count = _count(counts, par.name, dim, size)
+def _loop(site: _Site, grid: tuple[GridDim, ...]) -> Loop | None:
+    loops = site.op.loops
+    if len(loops) > 1:
+        raise KernelError(f"this target runs one loop, not {len(loops)}")
+    for par in loops:
+        dim = _mapped_dim(site, par.name)
+        whole = 1 if dim is None else site.sizes[dim]
+        size = min((g.tile for g in grid if dim is not None and g.dim == dim), default=whole)
+        count = _count(site.counts, par.name, dim, size)
         return Loop(par.name, count, dim, chunk(size, count) if dim is not None else 0)
     return None
 
@@ -270,16 +331,16 @@ def _input_axes(op: GraphOp, source: str, dims: tuple[DataDim, ...]) -> tuple[Ax
     return tuple(Axis(d, _grid_of(op, source, d), d in looped) for d in dims)
 
 
-def _output_axes(
-    op: GraphOp, program: Program, target: str, grid: tuple[GridDim, ...]
-) -> tuple[tuple[Axis, ...], tuple[str, ...]]:
-    """The axes of an output in its storage order, and the grid dims it is not split along."""
-    known = {output_name(k): out for k, out in enumerate(program.outputs)}
-    if target not in known:
-        raise KernelError(f"a saver writes {target!r}, which is no output of {program.name}")
-    axes = tuple(Axis(d, _grid_of(op, target, d)) for d in known[target].axes if d is not None)
-    split = {a.grid for a in axes}
-    return axes, tuple(g.name for g in grid if g.name not in split and g.count > 1)
+def _store(
+    site: _Site, operand: ValueId, target: str, grid: tuple[GridDim, ...]
+) -> tuple[tuple[Axis, ...], Store]:
+    """A store and its axes in storage order; a stack dim is none of them."""
+    dims = site.tensors[target]
+    axes = tuple(Axis(d, _grid_of(site.op, target, d)) for d in dims if d not in site.stacks)
+    stack = next(((d, site.stacks[d]) for d in dims if d in site.stacks), None)
+    split = {a.grid for a in axes} | ({stack[1]} if stack else set())
+    single = tuple(g.name for g in grid if g.name not in split and g.count > 1)
+    return axes, Store(operand, target, single, stack)
 
 
 def _check_output(builder: Builder, value: ValueId, target: str, axes: tuple[Axis, ...]) -> None:
@@ -292,37 +353,15 @@ def _check_output(builder: Builder, value: ValueId, target: str, axes: tuple[Axi
             )
 
 
-def _check_sources(block: BlockGraph, program: Program) -> None:
-    names = {i.name for i in program.inputs}
-    for loader in block.loaders:
-        if loader.source not in names:
-            raise KernelError(
-                f"a loader reads {loader.source!r}, which is no input of {program.name}"
-            )
-    saved = {s.target for s in block.savers}
-    for k in range(len(program.outputs)):
-        if output_name(k) not in saved:
-            raise KernelError(f"no saver writes {output_name(k)} of {program.name}")
-
-
-def _strides(
-    axes: tuple[DataDim | None, ...], sizes: Mapping[DataDim, int]
-) -> tuple[tuple[DataDim, int], ...]:
-    """Element strides of a C-contiguous array; axes of None have size one."""
-    out: list[tuple[DataDim, int]] = []
-    stride = 1
-    for dim in reversed(axes):
-        if dim is not None:
-            out.append((dim, stride))
-            stride *= sizes[dim]
-    return tuple(reversed(out))
+def _named(axes: tuple[DataDim | None, ...]) -> tuple[DataDim, ...]:
+    return tuple(d for d in axes if d is not None)
 
 
 def _input_tensors(program: Program, sizes: Mapping[DataDim, int]) -> dict[str, Tensor]:
     """Every input by name; aliases of one argument share its position."""
     positions = {a.name: k for k, a in enumerate(program.arguments)}
     return {
-        i.name: Tensor(i.name, positions[i.argument], _strides(i.dims, sizes))
+        i.name: Tensor(i.name, positions[i.argument], strides_of(i.dims, sizes))
         for i in program.inputs
     }
 
@@ -330,6 +369,6 @@ def _input_tensors(program: Program, sizes: Mapping[DataDim, int]) -> dict[str, 
 def _output_tensors(program: Program, sizes: Mapping[DataDim, int]) -> dict[str, Tensor]:
     first = len(program.arguments)
     return {
-        output_name(k): Tensor(output_name(k), first + k, _strides(out.axes, sizes))
+        output_name(k): Tensor(output_name(k), first + k, strides_of(out.axes, sizes))
         for k, out in enumerate(program.outputs)
     }

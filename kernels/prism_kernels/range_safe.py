@@ -7,14 +7,15 @@ of the value's remaining dims. Values then carry references: the true value is v
 
 | operator                    | references of the result                | else materialise        |
 |-----------------------------|------------------------------------------|-------------------------|
-| mul, contract               | exponents add                            | m has the summed axis   |
+| mul, contract               | exponents add                            | m has the summed axis * |
 | div                         | exponents subtract, equal ones cancel    | divisor not yet summed  |
-| sum, max                    | kept                                     | m has the summed axis   |
+| sum, max                    | kept                                     | m has the summed axis * |
 | neg, abs, relu              | kept                                     |                         |
 | square, sqrt                | 2 x, 1/2 x                               |                         |
 | reciprocal, rsqrt           | -1 x, -1/2 x                             | operand not yet summed  |
 | add, sub, maximum, minimum  | kept                                     | operands' are not equal |
 | log                         | none: log v + sum c m                    | operand not yet summed  |
+| stores between kernels      | stored beside the value                  | see below               |
 | anything else, stores       |                                          | always                  |
 
 A value is *summed* once its axes contain no r of its references: then it is of the size of 1 and
@@ -23,6 +24,13 @@ computing it again from the plain exp(x).
 
 In a loop over r the reference runs (`Running`), and accumulators are rescaled when it moves. This
 is online softmax, obtained from any algebraic form of it.
+
+A value that one kernel stores for another keeps its references: they are stored beside it, and
+loaded with it. Where blocks along a grid dim have references of their own they are stacked along
+that dim, as the value is; a value that is not stacked is materialised then, and so is one not yet
+summed that a later kernel has to materialise. (*) A sum along which a loaded reference varies
+rescales: with M the largest m along the axis, sum v exp(c m) = (sum v exp(c (m - M))) exp(c M).
+This is how the parts of flash decoding are put together.
 
 What this leaves of exponentials that the program does not take, `guards` refuses.
 """
@@ -35,11 +43,13 @@ from itertools import islice, product
 from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
+from prism_kernels.carried import Carried, Memory, References, without_unread
+from prism_kernels.sums import Sums
 from prism_kernels.tile import (
     Accumulate,
-    Builder,
     Contract,
     Load,
+    Lowered,
     Map,
     Reduce,
     Running,
@@ -49,11 +59,9 @@ from prism_kernels.tile import (
     TileNode,
     TileProgram,
     ValueId,
+    operands,
     prune,
 )
-
-References = dict[ValueId, float]
-"""Reference value -> exponent, none of them 0."""
 
 _SCALED = {
     "neg": 1.0,
@@ -65,43 +73,80 @@ _SCALED = {
     "rsqrt": -0.5,
 }
 _ALIKE = frozenset({"add", "sub", "maximum", "minimum"})
-_TRANSPARENT = frozenset({"mul", "div", *_SCALED})
-"""Through these an exp may still reach a sum."""
-
+_POWERS: Mapping[float, tuple[str, ...]] = {0.5: ("sqrt",), 1.0: (), 2.0: ("square",)}
+"""Exponents by which a sum rescales, and the operators that take a factor to that power."""
 
 _MOST_CHOICES = 16
 
+Exp = tuple[int, ValueId]
+"""An exp of a graph: its kernel and its node."""
 
-def safe_forms(program: TileProgram) -> Iterator[TileProgram]:
-    """The program with every exp that is summed over one axis in range-safe form; then others.
+
+def safe_forms(plain: Lowered) -> Iterator[Lowered]:
+    """The programs with every exp that is summed over one axis in range-safe form; then others.
 
     An exp summed over several axes is plain in the first form. In others it has a reference over
-    one of them, which does where sums over that axis are divided by first. The last form is the
-    program as it stands.
+    one of them, which does where sums over that axis are divided by first. The last form are the
+    programs as they stand.
     """
-    exps = [i for i, n in enumerate(program.nodes) if isinstance(n, Map) and n.op == "exp"]
+    exps = [
+        (k, i)
+        for k, program in enumerate(plain.programs)
+        for i, n in enumerate(program.nodes)
+        if isinstance(n, Map) and n.op == "exp"
+    ]
     if exps:
-        first = _Pass(program, {})
-        yield first.run()
-        ways = [[(i, dim) for dim in (None, *sorted(first.open.get(i, ())))] for i in exps]
+        first, several = _rewritten(plain, {})
+        yield first
+        ways = [[(exp, dim) for dim in (None, *sorted(several.get(exp, ())))] for exp in exps]
         for choice in islice(product(*ways), 1, _MOST_CHOICES):
-            yield _Pass(program, {i: dim for i, dim in choice if dim is not None}).run()
-    yield program
+            yield _rewritten(plain, {exp: dim for exp, dim in choice if dim is not None})[0]
+    yield plain
+
+
+def _rewritten(
+    plain: Lowered, chosen: Mapping[Exp, DataDim]
+) -> tuple[Lowered, dict[Exp, set[DataDim]]]:
+    """The range-safe programs for a choice of axes, and the axes of each exp to choose from."""
+    sums, known = Sums(plain.programs), frozenset[str]()
+    while True:
+        carried = Carried({}, known)
+        several: dict[Exp, set[DataDim]] = {}
+        programs: list[TileProgram] = []
+        between = list(plain.between)
+        for k, program in enumerate(plain.programs):
+            step = _Pass(k, program, chosen, sums, Memory(program, carried, between))
+            programs.append(step.run())
+            several |= step.several
+            between += step.memory.added
+        if carried.plain == known:
+            return without_unread(programs, plain.between, between), several
+        known = carried.plain  # some tensors are needed as they are: store these so
 
 
 class _Pass:
     """One run over a program; `safe` and `twin` map old values to their two new forms."""
 
-    def __init__(self, program: TileProgram, chosen: Mapping[ValueId, DataDim]) -> None:
+    def __init__(
+        self,
+        kernel: int,
+        program: TileProgram,
+        chosen: Mapping[Exp, DataDim],
+        sums: Sums,
+        memory: Memory,
+    ) -> None:
+        self.kernel = kernel
         self.old = program
-        self.chosen = chosen  # old exp -> the axis of its reference, of several
-        self.open: dict[ValueId, set[DataDim]] = {}  # old exp -> the axes to choose from
-        self.users = program.users()
-        self.new = Builder()
+        self.chosen = chosen  # exp -> the axis of its reference, of several
+        self.several: dict[Exp, set[DataDim]] = {}  # exp -> the axes to choose from
+        self.sums = sums
+        self.new = memory.builder
         self.safe: list[ValueId] = []
         self.references: list[References] = []  # of the safe form of each old value
         self.twin: dict[ValueId, ValueId] = {}
-        self.summed_axis: dict[ValueId, DataDim] = {}  # reference -> the axis it is a max over
+        self.summed_axis = memory.summed_axis  # reference -> the axis it is a max over
+        self.loaded: set[ValueId] = set()  # references from memory, and their maxima
+        self.memory = memory
 
     def run(self) -> TileProgram:
         """The rewritten program."""
@@ -124,19 +169,22 @@ class _Pass:
         match node:
             case Load():
                 value = self.new.add(node, self.old.axes[i])
+                references = self.memory.load(node, self.old.axes[i])
+                self.loaded |= set(references)
             case Scalar():
                 value = self.new.add(node)
             case Map():
                 value, references = self._map(i, node)
             case Reduce(operand=operand):
-                references = self.references[operand]
-                value, references = self._summed(node, references)
+                value, references = self._summed(node, self.references[operand])
             case Contract(left=left, right=right):
                 value, references = self._summed(node, self._added(left, right, 1.0))
             case Accumulate():
                 value, references = self._accumulate(node)
             case Store(operand=operand):
-                value = self.new.add(replace(node, operand=self._plain(operand)), self.old.axes[i])
+                is_carried = self.memory.store(node, self.references[operand])
+                operand = self.safe[operand] if is_carried else self._plain(operand)
+                value = self.new.add(replace(node, operand=operand), self.old.axes[i])
             case Running():
                 raise AssertionError("the pass runs once")
             case _:
@@ -147,12 +195,37 @@ class _Pass:
         self, node: Reduce | Contract, references: References
     ) -> tuple[ValueId, References]:
         """A reduction keeps the references, unless one of them varies along its axis."""
+        values = [self.safe[j] for j in operands(node)]
         if self._depends_on(references, node.dim):
-            return self._of_plain(node), {}
+            moved = [self._rescaled(j, node.dim) for j in operands(node)]
+            values = [value for value, _ in filter(None, moved)]
+            if len(values) < len(moved):
+                return self._of_plain(node), {}
+            references = {}
+            for _, of_operand in filter(None, moved):
+                for m, c in of_operand.items():
+                    references[m] = references.get(m, 0.0) + c
         if isinstance(node, Reduce):
-            return self.new.add(replace(node, operand=self.safe[node.operand])), references
-        left, right = self.safe[node.left], self.safe[node.right]
-        return self.new.add(Contract(left, right, node.dim)), references
+            return self.new.add(replace(node, operand=values[0])), references
+        return self.new.add(Contract(values[0], values[1], node.dim)), references
+
+    def _rescaled(self, i: ValueId, dim: DataDim) -> tuple[ValueId, References] | None:
+        """Old value i relative to references that do not vary along `dim`, if it can be had."""
+        value, references = self.safe[i], dict(self.references[i])
+        for m, c in self.references[i].items():
+            if not self._depends_on((m,), dim):
+                continue
+            if m not in self.loaded or c not in _POWERS:
+                return None
+            top = self._largest(m, dim)
+            self.loaded.add(top)
+            factor = self.new.add(Map("exp", (self.new.add(Map("sub", (m, top))),)))
+            for op in _POWERS[c]:
+                factor = self.new.add(Map(op, (factor,)))
+            value = self.new.add(Map("mul", (value, factor)))
+            del references[m]
+            references[top] = references.get(top, 0.0) + c
+        return value, references
 
     def _map(self, i: ValueId, node: Map) -> tuple[ValueId, References]:
         if node.op == "exp":
@@ -185,13 +258,22 @@ class _Pass:
 
     def _exp(self, i: ValueId, operand: ValueId) -> tuple[ValueId, References]:
         x = self._plain(operand)
-        summed = self._summed_over(i, frozenset(a.dim for a in self.new.axes[x]))
+        here, later = self.sums.of(self.kernel, i)
+        axes, exp = self.new.axes[x], (self.kernel, i)
+        summed = here & {a.dim for a in axes}
+        summed |= later & {a.dim for a in axes if not self.old.is_split(a)}
         if len(summed) > 1:
-            self.open[i] = summed
-            summed = {self.chosen[i]} if i in self.chosen else set()
+            self.several[exp] = summed
+            summed = {self.chosen[exp]} if exp in self.chosen else set()
         if not summed or self._is_never_positive(x):
             return self.new.add(Map("exp", (x,))), {}
         (dim,) = summed
+        reference = self._largest(x, dim)
+        shifted = self.new.add(Map("sub", (x, reference)))
+        return self.new.add(Map("exp", (shifted,))), {reference: 1.0}
+
+    def _largest(self, x: ValueId, dim: DataDim) -> ValueId:
+        """The largest x along an axis, as a reference: finite, running where the loop cuts it."""
         axis = next(a for a in self.new.axes[x] if a.dim == dim)
         largest = self.new.add(Reduce("max", x, dim))
         if axis.looped:
@@ -199,26 +281,7 @@ class _Pass:
         else:
             reference = self.new.add(Map("bound", (largest,)))
         self.summed_axis[reference] = dim
-        shifted = self.new.add(Map("sub", (x, reference)))
-        return self.new.add(Map("exp", (shifted,))), {reference: 1.0}
-
-    def _summed_over(self, i: ValueId, dims: frozenset[DataDim]) -> set[DataDim]:
-        """The axes over which old value i, or a transparent function of it, is summed."""
-        out: set[DataDim] = set()
-        seen, todo = {i}, [i]
-        while todo:
-            for j in self.users[todo.pop()]:
-                match self.old.nodes[j]:
-                    case Reduce(op="sum", dim=dim) | Contract(dim=dim):
-                        out |= {dim} & dims
-                    case Map(op=op) if op in _TRANSPARENT and j not in seen:
-                        todo.append(j)
-                    case Accumulate() if j not in seen:
-                        todo.append(j)
-                    case _:
-                        continue
-                seen.add(j)
-        return out
+        return reference
 
     def _is_never_positive(self, x: ValueId) -> bool:
         """Whether x is y - max y: such an exp is safe as it stands."""
@@ -255,6 +318,8 @@ class _Pass:
         else:
             return None
         self.summed_axis[after] = self.summed_axis[m]
+        if m in self.loaded:
+            self.loaded.add(after)
         return after
 
     def _added(self, left: ValueId, right: ValueId, sign: float) -> References:
@@ -289,8 +354,11 @@ class _Pass:
             if self._is_summed(i):
                 factor = self.new.add(Map("exp", (self._exponent(self.references[i]),)))
                 self.twin[i] = self.new.add(Map("mul", (self.safe[i], factor)))
+            elif isinstance(node := self.old.nodes[i], Load):
+                self.twin[i] = self.safe[i]
+                self.memory.require_plain(node.source)
             else:
-                self.twin[i] = self._of_plain(self.old.nodes[i])
+                self.twin[i] = self._of_plain(node)
         return self.twin[i]
 
     def _of_plain(self, node: TileNode) -> ValueId:

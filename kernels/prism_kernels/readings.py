@@ -2,7 +2,8 @@
 
 Values that depend on an exponential are compared by structure, up to accumulators, the order of
 products and quotients, and common shifts of exponentials: exp(x - m) is exp(x), shifted by m. What
-depends on no exponential is compared by what it is on a few numbers.
+depends on no exponential is compared by what it is on a few numbers. Several kernels are read as
+one program (`joined`).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Readings:
             while isinstance(largest, Reduce) and largest.op == "max":
                 dims.add(largest.dim)
                 if self._readings[largest.operand].identity == base:
-                    return frozenset(dims)
+                    return frozenset(dims & {a.dim for a in self._program.axes[node.operands[0]]})
                 largest = self._program.nodes[self._passed_on(largest.operand)]
         return frozenset()
 
@@ -98,9 +99,11 @@ class Readings:
         match self._program.nodes[self._passed_on(i)]:
             case Reduce(op="max"):
                 return self._shift(i, 1.0)
-            case Map(op="add", operands=ids):
-                both = [self.references(j) for j in ids]
-                return None if both[0] is None or both[1] is None else _times(both[0], both[1])
+            case Map(op="add" | "sub" as op, operands=ids):
+                left, right = (self.references(j) for j in ids)
+                if left is None or right is None:
+                    return None
+                return _times(left, right if op == "add" else power_of(right, -1.0))
             case Map(op="mul", operands=(m, c)):
                 of, factor = self.references(m), self._program.nodes[c]
                 if of is None or not isinstance(factor, Scalar):
@@ -172,6 +175,8 @@ class Readings:
         return Reading(((_digest(op, *terms), 1.0),), first.shift if keeps_shift else ())
 
     def _reduced(self, op: str, read: Reading, dim: DataDim) -> Reading:
+        if dim not in self._axis:  # a stack dim: partial values are read as wholes already
+            return read
         if read.data is not None:
             data = OPS[op].numpy(read.data, axis=self._axis[dim], keepdims=True)
             return _of_data(data, op, [read], dim)

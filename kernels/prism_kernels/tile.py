@@ -5,18 +5,18 @@ tile with named axes; every axis knows whether it holds the whole data dimension
 of it, or the loop iteration's chunk of that. Nodes are in SSA order and each runs in one of three
 stages: before the loop (what nothing in the loop changes), in its body, or after it.
 
-`prism_kernels.lower` builds tile programs, `prism_kernels.range_safe` rewrites exp in them, the
-emitters read them. Tile programs know nothing of a target.
+`prism_kernels.lower` builds tile programs, one for each kernel, `prism_kernels.range_safe` rewrites
+exp in them, the emitters read them. Tile programs know nothing of a target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import assert_never
 
-from prism.errors import KernelError
 from prism.ir import AccumulatorKind, DataDim
 
 ValueId = int
@@ -114,12 +114,14 @@ class Store:
     """Writes this block's tile of the kernel-level tensor `target`.
 
     Its axes are the target's. Blocks that differ only in a grid dim of `single` compute the same
-    tile; the first of them writes it.
+    tile; the first of them writes it. With `stack`, a dim of the target that is no axis here and a
+    grid dim, the block writes at its index along that grid dim.
     """
 
     operand: ValueId
     target: str
     single: tuple[str, ...] = ()
+    stack: tuple[DataDim, str] | None = None
 
 
 TileNode = Load | Scalar | Map | Reduce | Contract | Running | Accumulate | Store
@@ -163,7 +165,10 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A kernel-level array: which argument or output it is, its element strides by dim."""
+    """A kernel-level array: its place among all of them, its element strides by dim.
+
+    The places are those of the arguments, then of the outputs, then of what is between kernels.
+    """
 
     name: str
     position: int
@@ -182,6 +187,16 @@ class TileProgram:
     loop: Loop | None
     inputs: Mapping[str, Tensor] = field(hash=False)
     outputs: Mapping[str, Tensor] = field(hash=False)
+    between: frozenset[str] = frozenset()
+    """The inputs and outputs that are tensors between kernels."""
+
+    def is_between(self, name: str) -> bool:
+        """Whether an input or output is a tensor between kernels, of the type computed in."""
+        return name in self.between
+
+    def is_split(self, axis: Axis) -> bool:
+        """Whether blocks have only a part of an axis."""
+        return any(g.name == axis.grid and g.count > 1 for g in self.grid)
 
     def chunk(self, axis: Axis) -> int:
         """The largest extent of an axis, over all blocks and iterations."""
@@ -192,6 +207,14 @@ class TileProgram:
                 return g.tile
         return self.sizes[axis.dim]
 
+    def elements(self, axes: Iterable[Axis]) -> int:
+        """The elements of a tile with these axes, at most."""
+        return math.prod(self.chunk(axis) for axis in axes)
+
+    def extents(self, axes: Iterable[Axis]) -> dict[DataDim, int]:
+        """The largest extent of each axis, by dim."""
+        return {axis.dim: self.chunk(axis) for axis in axes}
+
     def users(self) -> tuple[tuple[ValueId, ...], ...]:
         """For each node, the nodes that read it, in order."""
         out: list[list[ValueId]] = [[] for _ in self.nodes]
@@ -201,87 +224,53 @@ class TileProgram:
         return tuple(tuple(u) for u in out)
 
 
-class Builder:
-    """Adds nodes one by one, sharing equal ones and inferring axes and stages.
+@dataclass(frozen=True, slots=True)
+class Intermediate:
+    """A tensor between kernels: C-contiguous, of the type that kernels compute in."""
 
-    Sharing is what lets a quotient of two separately written exp(x) drop its range reference.
-    """
+    name: str
+    dims: tuple[DataDim, ...]
+    shape: tuple[int, ...]
 
-    def __init__(self) -> None:
-        self.nodes: list[TileNode] = []
-        self.axes: list[tuple[Axis, ...]] = []
-        self.stages: list[Stage] = []
-        self._known: dict[tuple[TileNode, tuple[Axis, ...] | None], ValueId] = {}
-
-    def add(self, node: TileNode, axes: Iterable[Axis] | None = None) -> ValueId:
-        """Add a node; `axes` are needed for loads and stores only.
-
-        Raises:
-            KernelError: the operands' axes do not match, or they never exist at one time.
-        """
-        given = None if axes is None else tuple(axes)
-        key = (node, given)
-        if key in self._known:
-            return self._known[key]
-        self.axes.append(self._infer_axes(node) if given is None else given)
-        self.stages.append(self._infer_stage(node))
-        self.nodes.append(node)
-        self._known[key] = len(self.nodes) - 1
-        return self._known[key]
-
-    def _infer_axes(self, node: TileNode) -> tuple[Axis, ...]:
-        match node:
-            case Load() | Store():
-                raise AssertionError("loads and stores come with their axes")
-            case Scalar():
-                return ()
-            case Map(operands=ids):
-                return self._union(ids)
-            case Reduce(operand=operand, dim=dim):
-                return tuple(a for a in self.axes[operand] if a.dim != dim)
-            case Contract(left=left, right=right, dim=dim):
-                return tuple(a for a in self._union((left, right)) if a.dim != dim)
-            case Running(operand=operand):
-                return self.axes[operand]
-            case Accumulate(operand=operand, dim=dim):
-                return tuple(a.whole() if a.dim == dim else a for a in self.axes[operand])
-        assert_never(node)
-
-    def _union(self, ids: tuple[ValueId, ...]) -> tuple[Axis, ...]:
-        """The axes of a broadcast: the largest operand's order first."""
-        out: dict[DataDim, Axis] = {}
-        for i in sorted(ids, key=lambda i: -len(self.axes[i])):
-            for axis in self.axes[i]:
-                if out.setdefault(axis.dim, axis) != axis:
-                    raise KernelError(
-                        f"an operator meets {axis.dim!r} split in two ways ({axis} and "
-                        f"{out[axis.dim]}); map both operands alike"
-                    )
-        return tuple(out.values())
-
-    def _infer_stage(self, node: TileNode) -> Stage:
-        ids = operands(node)
-        found = {self.stages[i] for i in ids}
-        match node:
-            case Accumulate():
-                return Stage.AFTER
-            case Running():
-                return Stage.BODY
-            case Load():
-                looped = any(a.looped for a in self.axes[-1])
-                return Stage.BODY if looped else Stage.BEFORE
-            case Map() | Reduce() | Contract() | Store() | Scalar():
-                if {Stage.BODY, Stage.AFTER} <= found:
-                    raise KernelError(
-                        "a value of the loop body is read after the loop without an accumulator"
-                    )
-                return max(found, default=Stage.BEFORE)
-        assert_never(node)
+    @property
+    def strides(self) -> tuple[tuple[DataDim, int], ...]:
+        """Element strides by dim."""
+        return strides_of(self.dims, dict(zip(self.dims, self.shape, strict=True)))
 
 
-def prune(program: TileProgram) -> TileProgram:
-    """Drop the nodes no store depends on."""
-    live = {i for i, node in enumerate(program.nodes) if isinstance(node, Store)}
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The tile programs of a muGraph's kernels in launch order, and the tensors between them."""
+
+    programs: tuple[TileProgram, ...]
+    between: tuple[Intermediate, ...] = ()
+
+
+def connected(programs: Sequence[TileProgram], between: Sequence[Intermediate]) -> Lowered:
+    """The programs, each with the tensors between kernels that it loads or stores."""
+    known = programs[0]
+    first = 1 + max(t.position for n, t in known.outputs.items() if n not in known.between)
+    tensors = {t.name: Tensor(t.name, first + k, t.strides) for k, t in enumerate(between)}
+    out = []
+    for program in programs:
+        read = {n.source for n in program.nodes if isinstance(n, Load)}
+        written = {n.target for n in program.nodes if isinstance(n, Store)}
+        inputs = {n: t for n, t in program.inputs.items() if n not in program.between}
+        inputs |= {n: t for n, t in tensors.items() if n in read}
+        outputs = {n: t for n, t in program.outputs.items() if n not in program.between}
+        outputs |= {n: t for n, t in tensors.items() if n in written}
+        names = frozenset(tensors) & (read | written)
+        out.append(replace(program, inputs=inputs, outputs=outputs, between=names))
+    return Lowered(tuple(out), tuple(between))
+
+
+def prune(program: TileProgram, dead: Collection[str] = ()) -> TileProgram:
+    """Drop the nodes no store depends on, and the stores to `dead` tensors."""
+    live = {
+        i
+        for i, node in enumerate(program.nodes)
+        if isinstance(node, Store) and node.target not in dead
+    }
     for i in reversed(range(len(program.nodes))):
         if i in live:
             live.update(operands(program.nodes[i]))
@@ -289,13 +278,26 @@ def prune(program: TileProgram) -> TileProgram:
     new = {old: k for k, old in enumerate(order)}
     return replace(
         program,
-        nodes=tuple(_renumber(program.nodes[i], new) for i in order),
+        nodes=tuple(renumbered(program.nodes[i], new) for i in order),
         axes=tuple(program.axes[i] for i in order),
         stages=tuple(program.stages[i] for i in order),
     )
 
 
-def _renumber(node: TileNode, new: Mapping[ValueId, ValueId]) -> TileNode:
+def strides_of(
+    axes: Sequence[DataDim | None], sizes: Mapping[DataDim, int]
+) -> tuple[tuple[DataDim, int], ...]:
+    """Element strides of a C-contiguous array; axes of None have size one."""
+    out: list[tuple[DataDim, int]] = []
+    stride = 1
+    for dim in reversed(axes):
+        if dim is not None:
+            out.append((dim, stride))
+            stride *= sizes[dim]
+    return tuple(reversed(out))
+
+
+def renumbered(node: TileNode, new: Mapping[ValueId, ValueId]) -> TileNode:
     """The node, reading values under their new numbers."""
     match node:
         case Load() | Scalar():

@@ -85,6 +85,10 @@ class Writer:
         """The variable that holds the block's index along a grid dim."""
         return f"block_{self._grid_names[grid]}"
 
+    def describe_chunks(self, grid: GridDim) -> str:
+        """How a grid dim cuts, in a comment."""
+        return f"{grid.count} blocks" + (f" along {grid.dim}, {grid.tile} each" if grid.dim else "")
+
     def grid_dim(self, axis: Axis) -> GridDim | None:
         """The grid dim that splits an axis."""
         return next((g for g in self.program.grid if g.name == axis.grid), None)

@@ -159,6 +159,21 @@ def sizes_option(function: Decorated) -> Decorated:
     )(function)
 
 
+def situation_options(function: Decorated) -> Decorated:
+    """`--sizes` and `--target` of a search, which does without."""
+    function = click.option(
+        "--target",
+        metavar="NAME",
+        help="Search for this target's device alone; without, for every one.",
+    )(function)
+    return click.option(
+        "--sizes",
+        callback=parse_sizes,
+        metavar="SIZES",
+        help="Search for these sizes alone, as in n=8,d=4096,h=4096; without, for all.",
+    )(function)
+
+
 def limit_option(
     name: str, least: int, text: str, *, most: int | None = None
 ) -> Callable[[Decorated], Decorated]:
@@ -170,7 +185,7 @@ def search_options(function: Decorated) -> Decorated:
     """The options of a search, for `search` and `optimize` alike."""
     options = (
         limit_option("--max-ops", 1, "Most block operators: inputs, operators, accumulators."),
-        limit_option("--max-kernels", 1, "Most kernels of a graph (this version: 1)."),
+        limit_option("--max-kernels", 1, "Most kernels of a graph, up to 3."),
         limit_option("--max-accumulators", 0, "Most accumulators of a block graph."),
         limit_option("--max-graphs", 1, "Most graphs to verify, best looking first."),
         limit_option("--grid-dims", 0, "Most grid dimensions.", most=3),

@@ -14,12 +14,16 @@ from prism.artifact import FoundGraph, save_artifact
 from prism.cli.answer import Answer, Status
 from prism.cli.describe import graph_json, graph_line, mapping_line
 from prism.cli.inputs import check_output
-from prism.cli.params import budget_option, only, search_options
+from prism.cli.params import budget_option, only, search_options, situation_options
 from prism.cli.render import seconds, table
 from prism.cli.run import Bar, Run, answering
+from prism.errors import UsageError
 from prism.frontend import load_program
 from prism.ir import format_program
-from prism.search import MODES, SearchOptions, SearchResult, search
+from prism.plugins import Group, make
+from prism.scope import Scope
+from prism.search import MODES, VERIFY, SearchOptions, SearchResult, search
+from prism.verdict import Verdict
 
 SHOWN = 12
 """Graphs in the table; `prism show` prints them all."""
@@ -35,7 +39,15 @@ SHOWN = 12
     metavar="MODE",
     help="count: every graph within the limits; tune: those that may be the fastest.",
 )
+@situation_options
 @search_options
+@click.option(
+    "--verify",
+    callback=only(*VERIFY),
+    metavar="HOW",
+    help="full: prove every graph. sample: admit them by local lemmas and prove a sample; to count "
+    "graphs, this is the default without -o.",
+)
 @budget_option(SearchOptions().budget_s)
 @click.option(
     "-o",
@@ -54,9 +66,13 @@ def command(
 ) -> Answer:
     """Find and verify symbolic graphs of PROGRAM, a workload's name or FILE.py:FUNCTION.
 
+    With --sizes or --target the result is for these alone, and smaller: a graph that cannot run
+    there, or that others beat there, is dropped.
+
     Exit status 1: no graph but the program itself. 3: none before a limit.
     """
     _, traced = load_program(program)
+    options["verify"] = _how_to_verify(options["verify"], options["mode"], output)
     chosen = make_options(**options, budget=budget, seed=run.seed)
     check_output(output)
     with run.progress() as bar:
@@ -69,10 +85,33 @@ def command(
     )
 
 
+def _how_to_verify(given: str | None, mode: str, output: Path | None) -> str:
+    """What is saved is proved; to count graphs it is enough to admit them.
+
+    Raises:
+        UsageError: what is to be saved would not be proved.
+    """
+    if output is not None and given == "sample":
+        raise UsageError("-o saves graphs to be run, so all are proved: leave out --verify sample")
+    if given is not None:
+        return given
+    return "full" if output is not None or mode == "tune" else "sample"
+
+
 def make_options(**given: Any) -> SearchOptions:  # noqa: ANN401 - values of command line options
-    """Search options from what the command line gave; what it did not give stays the default."""
-    names = {"budget": "budget_s"}
+    """Search options from what the command line gave; what it did not give stays the default.
+
+    Raises:
+        UsageError: an option out of range.
+        PluginError: no such target.
+        KernelError: the target cannot be used here.
+    """
+    names = {"budget": "budget_s", "target": "device"}
     chosen = {names.get(name, name): value for name, value in given.items() if value is not None}
+    if "sizes" in chosen:
+        chosen["sizes"] = tuple(chosen["sizes"].items())
+    if "device" in chosen:
+        chosen["device"] = make(Group.TARGET, chosen["device"]).device()
     options = SearchOptions(**chosen)
     options.check()
     return options
@@ -101,7 +140,10 @@ def search_json(result: SearchResult) -> dict[str, Any]:
     return {
         "program": result.program.name,
         "program_text": format_program(result.program),
+        "sizes": None if result.scope.sizes is None else dict(result.scope.sizes),
+        "device": result.scope.device,
         "mode": result.options.mode,
+        "verify": result.options.verify,
         "generator": result.options.generator,
         "concrete": list(result.options.concrete),
         "encoding": result.options.encoding,
@@ -136,8 +178,11 @@ def search_view(result: SearchResult, saved: str | None) -> tuple[RenderableType
     """A search for people: program, funnel, graphs, and what was cut."""
     found = [g for g in result.graphs if not g.is_fallback]
     extent = ", complete within the limits" if result.complete else "; there may be more:"
+    proved = sum(g.verdict is Verdict.PROVED for g in found)
+    admitted = "" if proved == len(found) else f" ({proved} proved, {len(found) - proved} admitted)"
     lines = [
-        f"{len(found)} graphs verified in {seconds(result.search_s)}{extent}",
+        *([] if result.scope == Scope() else [f"searched {result.scope} alone"]),
+        f"{len(found)} graphs verified in {seconds(result.search_s)}{admitted}{extent}",
         *(f"  {cut}" for cut in result.cuts),
     ]
     limits = ", ".join(f"{name} {value}" for name, value in result.limits.items())
@@ -164,7 +209,7 @@ def funnel(counters: Mapping[str, Any]) -> Iterator[RenderableType]:
         for name, c in counters["encodings"].items()
     ]
     yield table(("encoding", ">models", ">assignments", ">time"), encodings)
-    verdicts = ("verified", "proved", "not_proved", "gave_up")
+    verdicts = ("verified", "proved", "admitted", "not_proved", "gave_up")
     stages = ("states", "dags", "candidates", *verdicts)
     rows = [tuple(str(counters.get(name, "-")) for name in stages)]
     yield table(tuple(f">{name.replace('_', ' ')}" for name in stages), rows)
@@ -196,7 +241,8 @@ def _nothing(result: SearchResult) -> Iterator[RenderableType]:
     """An empty result explains itself."""
     yield "no graph besides the program itself"
     for reason, nearest in result.nearest.items():
-        yield f"  beyond {reason}: {nearest}"
+        verb = "dropped by" if reason in result.counters["pruners"] else "beyond"
+        yield f"  {verb} {reason}: {nearest}"
     if result.rejected:
         rows = [(r.id, r.verdict.value, r.reason) for r in result.rejected]
         yield table(("rejected", "verdict", "reason"), rows)

@@ -12,7 +12,9 @@ from prism.egraph.signature import (
     PAR_RULES,
     RULESETS,
     Sort,
+    Template,
     constructors,
+    template,
 )
 from prism.egraph.terms import (
     GraphTerms,
@@ -39,6 +41,7 @@ __all__ = [
     "Saturation",
     "Session",
     "Sort",
+    "Template",
     "TermBank",
     "TermId",
     "build_program",
@@ -50,4 +53,5 @@ __all__ = [
     "new_bank",
     "program_terms",
     "saturate",
+    "template",
 ]

@@ -51,12 +51,17 @@ class TermBank:
 
     def __init__(self, dims: Iterable[DataDim], *, is_strict: bool = True) -> None:
         self.is_strict = is_strict
-        self.ids: dict[DataDim, int] = {}
-        for dim in dims:
-            self.add_dim(dim)
+        names = dict.fromkeys(dims)
+        if len(names) > MAX_DATA_DIMS:
+            raise GraphError(
+                f"the program has {len(names)} dimensions and the e-graph takes at most "
+                f"{MAX_DATA_DIMS}: merge dimensions or split the program"
+            )
+        self.ids: dict[DataDim, int] = {dim: i for i, dim in enumerate(names)}
         self._nodes: list[TermNode] = []
         self._types: list[TermType] = []
         self._known: dict[TermNode, TermId] = {}
+        self._heads: set[str] = set()
         self._par_names: dict[int, str] = {}
         self._equal_sizes: list[str] = []
 
@@ -73,8 +78,8 @@ class TermBank:
         """
         if dim not in self.ids and len(self.ids) == MAX_DATA_DIMS:
             raise GraphError(
-                f"the program has more than {MAX_DATA_DIMS} dimensions, and the e-graph takes no "
-                "more: merge dimensions or split the program"
+                f"the e-graph takes at most {MAX_DATA_DIMS} dimensions, those that blocks stack "
+                "along included"
             )
         return self.ids.setdefault(dim, len(self.ids))
 
@@ -141,7 +146,7 @@ class TermBank:
     @property
     def heads(self) -> frozenset[str]:
         """The constructors in use."""
-        return frozenset(node.head for node in self._nodes)
+        return frozenset(self._heads)
 
     def text(self, term: TermId) -> str:
         """The term written out, shared sub-terms repeated: for people, and for small terms."""
@@ -173,6 +178,7 @@ class TermBank:
         if term == len(self._nodes):
             self._nodes.append(node)
             self._types.append(kind)
+            self._heads.add(node.head)
         return term
 
     def _infer(self, node: TermNode) -> TermType:

@@ -20,6 +20,7 @@ from prism.ir.graph import (
     all_sizes,
     chunk,
     is_legal_count,
+    is_one_contraction,
     output_name,
     stack_dims,
 )
@@ -122,6 +123,7 @@ __all__ = [
     "format_sgraph",
     "infer_dims",
     "is_legal_count",
+    "is_one_contraction",
     "live_nodes",
     "loop_stages",
     "output_name",

@@ -31,6 +31,7 @@ from prism.ir.graph import (
     all_sizes,
     chunk,
     is_legal_count,
+    is_one_contraction,
     output_name,
 )
 from prism.ir.mapping import ParKind
@@ -265,6 +266,17 @@ def mappings_obey_constraints(place: KernelPlace) -> None:
                 fail(f"{var}: {var.dim} is already partitioned along {rival} (constraint 2)")
 
 
+def library_kernels_are_one_operator(place: KernelPlace) -> None:
+    """What a library runs is one contraction of two loaded tensors, without grid and loop."""
+    kernel = place.kernel
+    if not kernel.library:
+        return
+    if kernel.grid or kernel.loops:
+        fail("a library kernel has no grid and no loop of ours")
+    if not is_one_contraction(kernel.block):
+        fail("a library kernel is one contraction of two loaded tensors, saved once")
+
+
 KERNEL_RULES: tuple[Callable[[KernelPlace], None], ...] = (
     parallel_dims_are_sane,
     block_nodes_are_sound,
@@ -274,6 +286,7 @@ KERNEL_RULES: tuple[Callable[[KernelPlace], None], ...] = (
     mappings_are_of_border_tensors,
     mappings_obey_constraints,
     after_loop_reads_whole_values,
+    library_kernels_are_one_operator,
 )
 """Every rule on one kernel, in an order in which each may rely on those before it."""
 

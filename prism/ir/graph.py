@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from prism.ir.mapping import Mapping, ParDim
+from prism.ir.ops import OPS, OpKind
 from prism.ir.program import Apply, Const, DataDim, Program, SizeOf, TensorId, result_dims
 
 
@@ -125,12 +126,17 @@ class ThreadGraph:
 
 @dataclass(frozen=True, slots=True)
 class GraphOp:
-    """A graph-defined operator: one kernel. Loops may be empty (no loop)."""
+    """A graph-defined operator: one kernel. Loops may be empty (no loop).
+
+    A *library* kernel is a predefined operator that the target's library runs: its block graph says
+    what it computes, one contraction of whole tensors, and not how.
+    """
 
     grid: tuple[ParDim, ...]
     loops: tuple[ParDim, ...]
     mapping: Mapping
     block: BlockGraph
+    library: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,20 @@ class SGraph:
 def output_name(index: int) -> str:
     """The kernel-level name of a program's output."""
     return f"out{index}"
+
+
+def is_one_contraction(block: BlockGraph) -> bool:
+    """Whether a block graph loads two tensors, contracts them and saves the result."""
+    match block.nodes:
+        case (
+            InputLoader(),
+            InputLoader(),
+            Apply(op=op, operands=operands),
+            OutputSaver(operand=2),
+        ):
+            return OPS[op].kind is OpKind.CONTRACT and sorted(operands) == [0, 1]
+        case _:
+            return False
 
 
 def stack_dims(graph: SGraph) -> dict[DataDim, tuple[int, str]]:

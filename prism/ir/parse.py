@@ -244,6 +244,7 @@ def _kernel(lines: Lines, index: int) -> _Kernel:
     header.expect("kernel")
     if header.integer("the kernel's number") != index:
         header.error(f"kernels are numbered in order; this one is {index}")
+    library = header.accept("library")
     header.end()
     grid = tuple(ParDim(name, ParKind.GRID) for name in _listed(lines, "grid", _par))
     loops = tuple(ParDim(name, ParKind.LOOP) for name in _listed(lines, "loop", _par))
@@ -266,7 +267,7 @@ def _kernel(lines: Lines, index: int) -> _Kernel:
         _block_node(line, nodes)
         sections.append((section, line))
     kept = tuple(n for n in nodes.nodes if not isinstance(n, Input))
-    kernel = GraphOp(grid, loops, Mapping(frozenset(true)), BlockGraph(kept))
+    kernel = GraphOp(grid, loops, Mapping(frozenset(true)), BlockGraph(kept), library)
     return _Kernel(kernel, nodes, tuple(sections))
 
 

@@ -64,7 +64,8 @@ def format_sgraph(graph: SGraph) -> str:
     order = [d.name for d in graph.program.dims]
     order += stack_dims(graph)
     for k, kernel in enumerate(graph.kernels):
-        lines.extend([f"kernel {k}", *_kernel_lines(kernel, order)])
+        header = f"kernel {k} library" if kernel.library else f"kernel {k}"
+        lines.extend([header, *_kernel_lines(kernel, order)])
     return "\n".join(lines) + "\n"
 
 

@@ -8,8 +8,9 @@ from prism.search.assemble import program_graph
 from prism.search.dimension import DimensionPruner
 from prism.search.explain import explain
 from prism.search.generators import GENERATORS
-from prism.search.options import MODES, RejectedGraph, SearchOptions, SearchResult
+from prism.search.options import MODES, VERIFY, RejectedGraph, SearchOptions, SearchResult
 from prism.search.pruning import (
+    Bounded,
     Classifier,
     Ended,
     Equality,
@@ -23,14 +24,18 @@ from prism.search.pruning import (
     Placed,
     Pruner,
     Saved,
+    Staged,
     Tiled,
 )
 from prism.search.search import Progress, search
+from prism.search.situation import Situated, Situation
 
 __all__ = [
     "GENERATORS",
     "MODES",
     "PROGRAM_ID",
+    "VERIFY",
+    "Bounded",
     "Classifier",
     "DimensionPruner",
     "Ended",
@@ -50,6 +55,9 @@ __all__ = [
     "Saved",
     "SearchOptions",
     "SearchResult",
+    "Situated",
+    "Situation",
+    "Staged",
     "Tiled",
     "explain",
     "graph_id",

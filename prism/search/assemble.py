@@ -1,9 +1,12 @@
-"""Builds the sGraph of a candidate (op DAG, loop stage, mapping), and the program's own."""
+"""Builds the sGraph of a candidate (op DAG, loop stage, mapping), and the program's own.
+
+Graphs of several kernels are put together from candidates, one per kernel (`plans.plan`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from prism.ir import (
     GRID_DIMS,
@@ -26,35 +29,89 @@ from prism.ir import (
     live_nodes,
     output_name,
 )
+from prism.search.grid import Column
 from prism.search.macros import Leaf
 from prism.search.placement import AFTER, REPLICATED, accumulator_of
 from prism.search.stages import Stage
 from prism.search.wiring import Arena, TermId, Wired
 
-_OPERATOR = 1 << 62
 _CONSTANT = 1 << 61
+
+
+class Design(Protocol):
+    """What determines an sGraph."""
+
+    def build(self, builder: GraphBuilder) -> SGraph:
+        """The sGraph; the builder is of the arena whose terms it is made of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What determines an sGraph; `stage` is None where there is no loop."""
+    """What determines an sGraph of one kernel; `stage` is None where there is no loop."""
 
     wired: Wired
     stage: Stage | None
     assignment: Assignment
-    grid_count: int
+    grid: tuple[Column, ...]
+    library: bool = False
+
+    def build(self, builder: GraphBuilder) -> SGraph:
+        """The sGraph: loaders, body, accumulators, after the loop, savers, in SSA order."""
+        return builder.of_one_kernel(self)
 
 
-def build_graph(arena: Arena, candidate: Candidate) -> SGraph:
-    """The sGraph: loaders, body, accumulators, after the loop, savers, in SSA order."""
-    return _Builder(arena, candidate).graph()
+def build_graph(arena: Arena, design: Design) -> SGraph:
+    """The sGraph of a design over the terms of `arena`."""
+    return GraphBuilder(arena).graph(design)
+
+
+class GraphBuilder:
+    """Builds many graphs; those of one op DAG and stage share one block graph object."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self._order = _Order(arena)
+        # wired and stage are kept, so that no others get their ids
+        self._blocks: dict[tuple[int, int], tuple[Wired, Stage | None, BlockGraph]] = {}
+
+    def graph(self, design: Design) -> SGraph:
+        """The sGraph of a design."""
+        return design.build(self)
+
+    def of_one_kernel(self, candidate: Candidate) -> SGraph:
+        """The sGraph of a candidate."""
+        wired, stage = candidate.wired, candidate.stage
+        key = (id(wired), id(stage))
+        if key not in self._blocks:
+            self._blocks[key] = (wired, stage, _Builder(self.arena, candidate, self._order).block())
+        block = self._blocks[key][2]
+        loops = () if stage is None else (LOOP_DIM,)
+        grid = GRID_DIMS[: len(candidate.grid)]
+        kernel = GraphOp(grid, loops, candidate.assignment, block, candidate.library)
+        return SGraph(self.arena.program, (kernel,))
+
+
+class _Order:
+    """The order of leaves in a block: inputs as in the program, then constants and sizes."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._known: dict[TermId, tuple[int, str]] = {}
+
+    def of(self, term: TermId) -> tuple[int, str]:
+        """What to sort a leaf by."""
+        if term not in self._known:
+            value = self._arena.terms[term]
+            self._known[term] = (value.inputs or _CONSTANT, repr(value.leaf))
+        return self._known[term]
 
 
 class _Builder:
     """Collects the nodes of one block graph."""
 
-    def __init__(self, arena: Arena, candidate: Candidate) -> None:
+    def __init__(self, arena: Arena, candidate: Candidate, order: _Order) -> None:
         self.arena = arena
+        self.order = order
         self.candidate = candidate
         self.nodes: list[BlockNode] = []
         self.value: dict[TermId, int] = {}
@@ -62,19 +119,19 @@ class _Builder:
         self.whole: dict[TermId, int] = {}
         """Where a value stands that exists after the loop."""
 
-    def graph(self) -> SGraph:
+    def block(self) -> BlockGraph:
         wired, stage = self.candidate.wired, self.candidate.stage
         terms = self.arena.terms
-        in_body = [t for t in wired.leaves + wired.nodes if stage and self._varies(t, stage)]
+        listed = (*sorted(wired.leaves, key=self.order.of), *wired.nodes)
+        in_body = [t for t in listed if stage and self._varies(t, stage)]
         after = [t for t in wired.nodes if stage and stage.state(t) == AFTER]
-        once = [t for t in wired.leaves + wired.nodes if t not in {*in_body, *after}]
-        for part in (once, in_body):
-            for term in sorted(part, key=self._leaves_first):
-                leaf = terms[term].leaf
-                operands = tuple(self.value[t] for t in terms[term].operands)
-                self.value[term] = self._add(
-                    self._applied(term, operands) if leaf is None else _loaded(leaf)
-                )
+        late = {*in_body, *after}
+        for term in (*(t for t in listed if t not in late), *in_body):
+            leaf = terms[term].leaf
+            operands = tuple([self.value[t] for t in terms[term].operands])
+            self.value[term] = self._add(
+                self._applied(term, operands) if leaf is None else _loaded(leaf)
+            )
         if stage is not None:
             for term in stage.accumulated:
                 self.whole[term] = self._add(self._accumulated(term, stage))
@@ -88,10 +145,7 @@ class _Builder:
         ):
             dims = tuple(d for d in output.axes if d is not None)
             self._add(OutputSaver(self._after(root), output_name(index), dims))
-        loops = () if stage is None else (LOOP_DIM,)
-        grid = GRID_DIMS[: self.candidate.grid_count]
-        kernel = GraphOp(grid, loops, self.candidate.assignment, BlockGraph(tuple(self.nodes)))
-        return SGraph(self.arena.program, (kernel,))
+        return BlockGraph(tuple(self.nodes))
 
     def _add(self, node: BlockNode) -> int:
         self.nodes.append(node)
@@ -102,13 +156,6 @@ class _Builder:
 
     def _varies(self, term: TermId, stage: Stage) -> bool:
         return stage.state(term) not in (REPLICATED, AFTER)
-
-    def _leaves_first(self, term: TermId) -> tuple[int, str]:
-        """Inputs in the program's order, then constants and sizes; operators as they come."""
-        value = self.arena.terms[term]
-        if value.leaf is None:
-            return (_OPERATOR, "")
-        return (value.inputs or _CONSTANT, repr(value.leaf))
 
     def _applied(self, term: TermId, operands: tuple[int, ...]) -> Apply:
         value = self.arena.terms[term]

@@ -12,6 +12,7 @@ What blocks stack for a later kernel is partial there along the stack dim, until
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -20,6 +21,7 @@ from prism.ir import (
     Accumulator,
     AccumulatorKind,
     Apply,
+    BlockGraph,
     Const,
     DataDim,
     GraphOp,
@@ -28,6 +30,7 @@ from prism.ir import (
     OutputSaver,
     ParDim,
     ParKind,
+    Place,
     SGraph,
     SizeOf,
 )
@@ -93,32 +96,70 @@ def explain(graph: SGraph) -> str | None:
 
     The graph must be well formed (`check_sgraph`).
     """
-    stacks: dict[DataDim, Stacked] = {}
-    for index, kernel in enumerate(graph.kernels):
-        where = f"kernel {index}, " if len(graph.kernels) > 1 else ""
-        readings: list[_Reading] = [
-            _StackReading(kernel, dim, stack) for dim, stack in stacks.items()
-        ]
-        readings += [_Reading(kernel, par) for par in (*kernel.grid, *kernel.loops)]
-        for reading in readings:
-            try:
-                reading.check()
-            except _FaultError as fault:
-                return f"{where}along {reading.par.name}: {fault}"
-            for dim, stack in reading.stacks.items():
-                stacks.setdefault(dim, {}).update(stack)
-    return None
+    return Explainer().explain(graph)
+
+
+class Explainer:
+    """Explains many graphs: a block graph that several share is read once for each map of it."""
+
+    def __init__(self) -> None:
+        # the block graphs are kept, so that no others get their ids
+        self._blocks: dict[int, _Block] = {}
+        self._fine: set[tuple[int, str, frozenset[Place]]] = set()
+        """Read without a fault; grid dims are all alike, so they go without a name."""
+
+    def explain(self, graph: SGraph) -> str | None:
+        """See `explain`."""
+        stacks: dict[DataDim, Stacked] = {}
+        for index, kernel in enumerate(graph.kernels):
+            where = f"kernel {index}, " if len(graph.kernels) > 1 else ""
+            for reading in self._readings(kernel, stacks):
+                try:
+                    reading.check()
+                except _FaultError as fault:
+                    return f"{where}along {reading.par.name}: {fault}"
+                for dim, stack in reading.stacks.items():
+                    stacks.setdefault(dim, {}).update(stack)
+        return None
+
+    def _readings(self, kernel: GraphOp, stacks: Mapping[DataDim, Stacked]) -> Iterator[_Reading]:
+        """Those that are needed: one that ended without a fault is not needed again."""
+        block = self._blocks.get(id(kernel.block))
+        if block is None:
+            graph = kernel.block
+            block = _Block(graph, graph.tensor_dims(), graph.after_loop())
+            self._blocks[id(graph)] = block
+        yield from [_StackReading(kernel, block, dim, stack) for dim, stack in stacks.items()]
+        for par in (*kernel.grid, *kernel.loops):
+            places = frozenset(
+                [(v.tensor, v.dim) for v in kernel.mapping.true if v.par == par.name]
+            )
+            key = (id(kernel.block), "" if par.kind is ParKind.GRID else par.name, places)
+            if key not in self._fine:
+                reading = _Reading(kernel, block, par)
+                yield reading
+                if not reading.stacks:
+                    self._fine.add(key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block graph with what every reading of it needs."""
+
+    graph: BlockGraph
+    dims: tuple[frozenset[DataDim], ...]
+    is_after: tuple[bool, ...]
 
 
 class _Reading:
     """One kernel read along one parallel dim."""
 
-    def __init__(self, kernel: GraphOp, par: ParDim) -> None:
+    def __init__(self, kernel: GraphOp, block: _Block, par: ParDim) -> None:
         self.kernel = kernel
         self.par = par
         self.is_loop = par.kind is ParKind.LOOP
-        self.dims = kernel.block.tensor_dims()
-        self.is_after = kernel.block.after_loop()
+        self.dims = block.dims
+        self.is_after = block.is_after
         self.parts: list[Part] = []
         self.stacks: dict[DataDim, Stacked] = {}
         """What this kernel stacks along `par`."""
@@ -277,8 +318,8 @@ class _Reading:
 class _StackReading(_Reading):
     """One kernel read along a stack dim that a kernel before it made; no block shares it out."""
 
-    def __init__(self, kernel: GraphOp, dim: DataDim, stored: Stacked) -> None:
-        super().__init__(kernel, ParDim(dim, ParKind.GRID))
+    def __init__(self, kernel: GraphOp, block: _Block, dim: DataDim, stored: Stacked) -> None:
+        super().__init__(kernel, block, ParDim(dim, ParKind.GRID))
         self.stored = stored
 
     def _loaded(self, source: str, dims: tuple[DataDim, ...]) -> Part:  # noqa: ARG002 - overrides

@@ -7,21 +7,20 @@ first, so that a budget on verification cuts the worst. What a limit cut is note
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Protocol
 
-from prism.protocols import Encoding
 from prism.search.cone import Cone
 from prism.search.dags import OpDag, Steps, dag_table, op_dags
-from prism.search.grid import leaf_state
+from prism.search.grid import Stacking
 from prism.search.macros import ClassId, Operator
 from prism.search.mapper import Cuts, Late, Limits, Mapper
-from prism.search.placement import REPLICATED, State
+from prism.search.mappings import Answers
 from prism.search.pruning import Gate, Matched, Offered
 from prism.search.ranking import Ranked
-from prism.search.stages import Stage, StageLimits, StageWalk
+from prism.search.situation import Situation
 from prism.search.wiring import Arena, Wired
 
 MAX_PARTIAL_DAGS = 100_000
@@ -33,13 +32,16 @@ class Materials:
 
     arena: Arena
     gate: Gate
-    encoding: Encoding
+    answers: Answers
     limits: Limits
     cuts: Cuts
+    situation: Situation | None = None
+    stacking: Stacking | None = None
 
     def mapper(self) -> Mapper:
         """A mapper of these."""
-        return Mapper(self.arena, self.gate, self.encoding, self.limits, self.cuts)
+        parts = (self.arena, self.gate, self.answers, self.limits, self.cuts)
+        return Mapper(*parts, self.stacking)
 
 
 class Generator(Protocol):
@@ -51,6 +53,9 @@ class Generator(Protocol):
         self, cone: Cone, is_late: Late, progress: Callable[[int], None]
     ) -> list[Ranked]:
         """Every candidate within the budgets, the best looking first."""
+
+    def instead(self, unproved: Iterable[Ranked]) -> list[Ranked]:
+        """Candidates that were left out for some that verification did not prove."""
 
     def counters(self) -> dict[str, Any]:
         """What it did: `states` visited, `dags` completed, and what is its own."""
@@ -66,7 +71,6 @@ class ConeGenerator:
         self.mapper = materials.mapper()
         self.steps = Steps(MAX_PARTIAL_DAGS)
         self._dag_count = 0
-        self._stage_steps = 0
         self._arena = materials.arena
         self._gate = materials.gate
         self._limits = materials.limits
@@ -75,7 +79,7 @@ class ConeGenerator:
     def counters(self) -> dict[str, Any]:
         """What it did."""
         return {
-            "states": self.steps.visited + self._stage_steps,
+            "states": self.steps.visited + self.mapper.stage_steps,
             "partial_dags": self.steps.visited,
             "dags": self._dag_count,
         }
@@ -104,6 +108,10 @@ class ConeGenerator:
                 break
         return sorted(out, key=lambda found: found.rank)
 
+    def instead(self, unproved: Iterable[Ranked]) -> list[Ranked]:  # noqa: ARG002 - the protocol's
+        """Nothing: all candidates were listed."""
+        return []
+
     def _wired_dags(self, cone: Cone) -> Iterator[Wired]:
         """The op DAGs as terms, those that the pruners keep."""
         own = {operator for _, operator in preferred_dag(cone)}
@@ -122,25 +130,7 @@ class ConeGenerator:
 
     def _placed(self, wired: Wired) -> Iterator[Ranked]:
         """The candidates of one op DAG."""
-        return self.mapper.candidates(wired, lambda loop: self._stages(wired, loop))
-
-    def _stages(self, wired: Wired, loop: tuple[State, ...]) -> Iterator[Stage | None]:
-        """The loop stages of an op DAG under one mapping of its inputs along the loop."""
-        if all(state == REPLICATED for state in loop):
-            yield None
-            return
-        terms = self._arena.terms
-        leaves = {t: leaf_state(terms[t].inputs, loop) for t in wired.leaves}
-        limits = StageLimits(self._limits.max_accumulators)
-        walk = StageWalk(self._arena, wired, leaves, self.mapper.rules, limits)
-        yield from walk.stages()
-        self._stage_steps += walk.steps
-        if walk.is_cut:
-            self._cuts.add("stages", "loop stages: one op DAG has too many")
-        if walk.is_over_accumulators:
-            most = self._limits.max_accumulators
-            self._cuts.add("max_accumulators")
-            self._cuts.miss("max_accumulators", 0, f"loop stages of more than {most} accumulators")
+        return self.mapper.candidates(wired, lambda loop: self.mapper.stages(wired, loop))
 
 
 def fits_outputs(arena: Arena, roots: tuple[int, ...]) -> bool:

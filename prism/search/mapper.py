@@ -11,14 +11,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from prism.protocols import Encoding
 from prism.search.assemble import Candidate
-from prism.search.grid import Column, GridPlacement
-from prism.search.mappings import MappedDims, Mappings
-from prism.search.placement import State
-from prism.search.pruning import Gate
+from prism.search.grid import Column, GridPlacement, Stacking, divided, leaf_state
+from prism.search.mappings import Answers, MappedDims, Mappings
+from prism.search.placement import REPLICATED, State
+from prism.search.pruning import Gate, Staged
 from prism.search.ranking import Ranked, rank
-from prism.search.stages import PlacementRules, Stage, accumulator_operators
+from prism.search.stages import (
+    PlacementRules,
+    Stage,
+    StageLimits,
+    StageWalk,
+    accumulator_operators,
+)
 from prism.search.wiring import Arena, TermId, Wired
 
 MAX_CANDIDATES_PER_DAG = 4_000
@@ -72,17 +77,26 @@ class Mapper:
     `own` are the program's own terms, for the ranking.
     """
 
-    def __init__(
-        self, arena: Arena, gate: Gate, encoding: Encoding, limits: Limits, cuts: Cuts
+    def __init__(  # noqa: PLR0913 - what it is made from
+        self,
+        arena: Arena,
+        gate: Gate,
+        answers: Answers,
+        limits: Limits,
+        cuts: Cuts,
+        stacking: Stacking | None = None,
     ) -> None:
-        self.mappings = Mappings(encoding, arena)
+        self.mappings = Mappings(answers, arena, stacking)
         self.rules = PlacementRules(arena, gate)
         self.own: frozenset[TermId] = frozenset()
         self._arena = arena
         self._gate = gate
         self._limits = limits
         self._cuts = cuts
-        self.placement = GridPlacement(arena, gate, self.rules)
+        self.placement = GridPlacement(arena, gate, self.rules, stacking)
+        self._is_stacking = stacking is not None
+        self.stage_steps = 0
+        """How far the walks over loop stages went."""
 
     def candidates(
         self,
@@ -107,10 +121,11 @@ class Mapper:
             if self.mappings.is_cut:
                 self._cuts.add("mappings", "mappings: an enumeration was cut short")
             for dims in mapped:
-                if not all(is_legal(column) for column in dims.grid):
+                if not self.is_complete(dims.grid) or not all(map(is_legal, dims.grid)):
                     continue
                 for stage in stages(dims.loop):
-                    ranked = self.ranked(wired, stage, dims) if keeps(dims, stage) else None
+                    is_kept = keeps(dims, stage) and self.fits(wired, stage, dims.grid)
+                    ranked = self.ranked(wired, stage, dims) if is_kept else None
                     if ranked is not None:
                         found += 1
                         yield ranked
@@ -118,10 +133,42 @@ class Mapper:
                     self._cuts.add("candidates", "candidates: one op DAG has too many")
                     return
 
+    def stages(self, wired: Wired, loop: tuple[State, ...]) -> Iterator[Stage | None]:
+        """The loop stages of an op DAG under one mapping of its inputs along the loop."""
+        if all(state == REPLICATED for state in loop):
+            yield None
+            return
+        leaves = {t: leaf_state(self._arena.terms[t].inputs, loop) for t in wired.leaves}
+        limits = StageLimits(self._limits.max_accumulators)
+        walk = StageWalk(self._arena, wired, leaves, self.rules, limits)
+        yield from walk.stages()
+        self.stage_steps += walk.steps
+        if walk.is_cut:
+            self._cuts.add("stages", "loop stages: one op DAG has too many")
+        if walk.is_over_accumulators:
+            most = self._limits.max_accumulators
+            self._cuts.add("max_accumulators")
+            self._cuts.miss("max_accumulators", 0, f"loop stages of more than {most} accumulators")
+
     def is_legal(self, wired: Wired, column: Column) -> bool:
         """Whether a grid dim is used by some output and leaves all of them as mapped."""
         is_used = any(dim >= 0 for dim in column.outputs)
         return is_used and self.placement.is_legal(wired, column)
+
+    def is_complete(self, grid: Iterable[Column]) -> bool:
+        """Whether partial outputs, where there are any, are stacked along one of the grid dims."""
+        return not self._is_stacking or any(self.placement.stacks(column) for column in grid)
+
+    def fits(self, wired: Wired, stage: Stage | None, grid: tuple[Column, ...]) -> bool:
+        """Whether pruners that know where graphs shall run keep this one; for legal grids."""
+        if not self._gate.is_situated:
+            return True
+        spans = tuple(divided(column) for column in grid)
+        placement = self.placement
+        staged = Staged(
+            self._arena, wired, stage, spans, lambda term, p: placement.state(term, grid[p])
+        )
+        return self._gate.keeps(staged)
 
     def op_count(self, wired: Wired, stage: Stage | None) -> int:
         """How many block operators a graph of an op DAG has."""
@@ -136,7 +183,7 @@ class Mapper:
             self._cuts.add("max_ops")
             self._cuts.miss("max_ops", op_count, f"a graph of {op_count} block operators")
             return None
-        candidate = Candidate(wired, stage, dims.assignment, len(dims.grid))
+        candidate = Candidate(wired, stage, dims.assignment, dims.grid)
         order = rank(self._arena, self.placement, candidate, dims.grid, self.own)
         accumulator_count = 0 if stage is None else len(stage.accumulated)
         return Ranked(order, candidate, op_count, accumulator_count)

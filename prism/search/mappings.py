@@ -9,23 +9,25 @@ a stronger encoding also states what placement knows of the op DAG (`legality`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from prism.ir import (
     GRID_DIMS,
     LOOP_DIM,
     Assignment,
+    Enumeration,
     Legality,
     MappedTensor,
     MappingProblem,
     ParDim,
+    ParKind,
     Place,
     output_name,
 )
 from prism.protocols import Encoding, StrongerEncoding
 from prism.search.answers import checked_answer
-from prism.search.grid import Column
+from prism.search.grid import Column, Stacking
 from prism.search.legality import Judges, legality
 from prism.search.placement import REPLICATED, State
 from prism.search.pruning import Equality
@@ -36,6 +38,9 @@ MAX_ASSIGNMENTS = 5_000
 
 MAX_VALUES = 2_000_000
 """Values of variables per problem: programs of hundreds of inputs get fewer assignments."""
+
+
+Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +65,37 @@ class EncodingCount:
     seconds: float = 0.0
 
 
-class Mappings:
-    """The selected encoding with its memo and counters."""
+class Answers:
+    """What the selected encoding said in one search, with its counters."""
 
-    def __init__(self, encoding: Encoding, arena: Arena) -> None:
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
         self.count = EncodingCount()
+        self._known: dict[MappingProblem, Enumeration] = {}
+        self.read: dict[tuple[MappingProblem, Names], tuple[MappedDims, ...]] = {}
+        """Answers read for arenas whose dims and inputs have these names."""
+
+    def to(self, problem: MappingProblem) -> Enumeration:
+        """All mappings of a problem in canonical form, as far as the limits allow."""
+        known = self._known.get(problem)
+        if known is None:
+            start = time.perf_counter()
+            most = max(1, MAX_VALUES // max(1, len(problem.variables())))
+            known = checked_answer(self.encoding, problem, min(MAX_ASSIGNMENTS, most))
+            self._known[problem] = known
+            self.count.seconds += time.perf_counter() - start
+            self.count.models += 1
+            self.count.assignments += len(known.assignments)
+        return known
+
+
+class Mappings:
+    """The mappings of op DAGs of one arena."""
+
+    def __init__(self, answers: Answers, arena: Arena, stacking: Stacking | None = None) -> None:
         self.is_cut = False
-        self._encoding = encoding
+        self._answers = answers
+        self._stacking = stacking
         self._arena = arena
         self._known: dict[MappingProblem, tuple[MappedDims, ...]] = {}
         self._input_place = {name: i for i, name in enumerate(arena.input_names)}
@@ -80,13 +109,18 @@ class Mappings:
         has_stage: Callable[[tuple[State, ...]], bool],
     ) -> Legality:
         """What placement knows of an op DAG; nothing where the encoding would not use it."""
-        if not isinstance(self._encoding, StrongerEncoding):
+        if not isinstance(self._answers.encoding, StrongerEncoding):
             return Legality()
         judges = Judges(
             grid=lambda places: is_legal_on_grid(self._column(places)),
             loop=lambda places: has_stage(self._column(places).inputs),
         )
         return legality(self._problem(wired, equal, GRID_DIMS[:1]), judges)
+
+    def columns(self, wired: Wired, equal: frozenset[Equality]) -> Iterator[Column]:
+        """Everything one grid dim may do to an op DAG's inputs and outputs, lazily."""
+        for places in self._problem(wired, equal, GRID_DIMS[:1]).columns(ParKind.GRID):
+            yield self._column(places)
 
     def of(
         self,
@@ -98,7 +132,7 @@ class Mappings:
         """All mappings of an op DAG over so many grid dims and at most one loop."""
         problem = self._problem(wired, equal, GRID_DIMS[:grid_count])
         problem = replace(problem, legal=legal)
-        self.count.problems += 1
+        self._answers.count.problems += 1
         known = self._known.get(problem)
         if known is None:
             # one DAG may tie the same places together by other equalities
@@ -111,14 +145,13 @@ class Mappings:
 
     def _asked(self, problem: MappingProblem) -> tuple[MappedDims, ...]:
         """The encoding's answer."""
-        start = time.perf_counter()
-        most = max(1, MAX_VALUES // max(1, len(problem.variables())))
-        result = checked_answer(self._encoding, problem, min(MAX_ASSIGNMENTS, most))
-        self.count.seconds += time.perf_counter() - start
-        self.count.models += 1
-        self.count.assignments += len(result.assignments)
+        result = self._answers.to(problem)
         self.is_cut = self.is_cut or not result.complete
-        return tuple(self._decoded(problem, a) for a in result.assignments)
+        key = (problem, (self._arena.dim_names, self._arena.input_names))
+        if key not in self._answers.read:
+            read = tuple(self._decoded(problem, a) for a in result.assignments)
+            self._answers.read[key] = read
+        return self._answers.read[key]
 
     def _problem(
         self, wired: Wired, equal: frozenset[Equality], grid: tuple[ParDim, ...]
@@ -142,6 +175,8 @@ class Mappings:
                 for d in output.axes
                 if d is not None and terms[root].dims >> self._arena.dim_index(d) & 1
             )
+            if self._stacking is not None and index in self._stacking.outputs:
+                dims = (self._stacking.dim, *dims)
             outputs.append(MappedTensor(output_name(index), dims, is_output=True))
         return MappingProblem((*inputs, *outputs), grid, (LOOP_DIM,), equal)
 

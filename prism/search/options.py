@@ -8,7 +8,9 @@ from typing import Any
 
 from prism.artifact import FoundGraph
 from prism.errors import UsageError
-from prism.ir import Program
+from prism.ir import MAX_KERNELS, DataDim, Program, bind_sizes
+from prism.protocols import Device
+from prism.scope import Scope
 from prism.search.generators import check_generator
 from prism.verdict import Verdict
 
@@ -16,6 +18,9 @@ MAX_GRID_DIMS = 3
 
 MODES = ("count", "tune")
 """Every graph within the limits; or only those that none beats for all sizes and tiles."""
+
+VERIFY = ("full", "sample")
+"""Every graph proved; or, to count them, admitted by local lemmas and a sample proved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +32,10 @@ class SearchOptions:
     needs and some more (`limits` of the result says how many). `mode` is one of `MODES`.
     `generator` is "cone" or "forward", and `concrete` the kinds of map that the latter enumerates
     (imap, fmap, omap). `without` names pruners to switch off, `also` optional ones, or a stranger's
-    `FILE.py:CLASS`, to add. `budget_s` bounds the whole search, `max_graphs` the graphs that are
-    verified, the best looking first; None leaves either open.
+    `FILE.py:CLASS`, to add. `verify` is one of `VERIFY`; what is only admitted is never tuned.
+    `budget_s` bounds the whole search, `max_graphs` the graphs that are verified, the best looking
+    first; None leaves either open. With `sizes` or a `device` the result is for these alone;
+    without, for all.
     """
 
     max_ops: int | None = None
@@ -45,6 +52,9 @@ class SearchOptions:
     budget_s: float | None = 10.0
     max_graphs: int | None = 500
     seed: int = 0
+    verify: str = "full"
+    sizes: tuple[tuple[DataDim, int], ...] | None = None
+    device: Device | None = None
 
     def check(self) -> None:
         """Refuse what cannot be searched.
@@ -66,13 +76,14 @@ class SearchOptions:
         check_generator(self.generator, self.concrete)
         if self.mode not in MODES:
             raise UsageError(f"there is no mode {self.mode!r}; there are {', '.join(MODES)}")
+        if self.verify not in VERIFY:
+            raise UsageError(f"there is no verify {self.verify!r}; there are {', '.join(VERIFY)}")
+        if self.mode == "tune" and self.verify != "full":
+            raise UsageError(f"mode tune needs verify full, not {self.verify}: its graphs are run")
         if self.mode == "tune" and self.generator != "cone":
             raise UsageError(f"mode tune needs the generator cone, not {self.generator}")
-        if self.max_kernels != 1:
-            raise UsageError(
-                f"max_kernels must be 1, not {self.max_kernels}: "
-                "this version searches single kernels"
-            )
+        if not 1 <= self.max_kernels <= MAX_KERNELS:
+            raise UsageError(f"max_kernels must be 1 to {MAX_KERNELS}, not {self.max_kernels}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +115,17 @@ class SearchResult:
     counters: Mapping[str, Any]
     options: SearchOptions
     fingerprint: str
+
+    @property
+    def scope(self) -> Scope:
+        """The sizes and the device that the result is for."""
+        return scope_of(self.program, self.options)
+
+
+def scope_of(program: Program, options: SearchOptions) -> Scope:
+    """What a search with these options is good for."""
+    sizes = None
+    if options.sizes is not None:
+        bound = bind_sizes(program, dict(options.sizes))
+        sizes = tuple((name, bound[name]) for name in program.size_names)
+    return Scope(sizes, None if options.device is None else options.device.text)

@@ -14,6 +14,8 @@ for the mapping problem:
   Narrowed  a partial graph and how many maps along one dim are left to it    forward generator
   Ended     tensors of a partial graph, taken for the outputs                 forward generator
   Matched   a complete op DAG, no mapping yet
+  Bounded   what a partial op DAG costs at least, where sizes are known       mode tune
+  Staged    an op DAG with its mapping and loop stage, where sizes are known
   Tiled     one operator with the dims in which its operands are tiles, along one parallel dim
   Placed    one operator of a mapped DAG with a state for its result, along one parallel dim
   Saved     an output in a state, and the data dim it is mapped to, along one grid dim
@@ -24,16 +26,20 @@ A pruner with `is_optional = True` is installed but judges only when it is asked
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from prism.errors import UsageError
 from prism.ir import DataDim
 from prism.plugins import Group, installed, make
 from prism.search.cone import Cone
 from prism.search.macros import ClassId, Operator
-from prism.search.wiring import Arena, Wired
+from prism.search.situation import Situated, Situation
+from prism.search.wiring import Arena, TermId, Wired
+
+if TYPE_CHECKING:
+    from prism.search.stages import Stage
 
 Equality = tuple[tuple[str, DataDim], tuple[str, DataDim]]
 """Two places (tensor, dim) that are mapped alike."""
@@ -96,6 +102,33 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounded:
+    """What a partial graph costs at least, at the sizes of the search.
+
+    `work` in multiply-adds, `moved` in elements beside inputs and outputs (between kernels).
+    """
+
+    work: float
+    moved: float = 0.0
+    launches: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A graph but for its sizes: an op DAG with a loop stage and a grid.
+
+    `spans`: the dims that each grid dim divides anywhere, as masks; `state` says which of them a
+    term has in tiles along a grid dim (by number), or another state (see `placement`).
+    """
+
+    arena: Arena
+    wired: Wired
+    stage: Stage | None
+    spans: tuple[int, ...]
+    state: Callable[[TermId, int], int]
+
+
+@dataclass(frozen=True, slots=True)
 class Tiled:
     """An operator, and of each operand the dims in which it is a tile along one parallel dim.
 
@@ -129,7 +162,7 @@ class Saved:
     mapped: int
 
 
-Partial = Offered | Grown | Narrowed | Ended | Matched | Tiled | Placed | Saved
+Partial = Offered | Grown | Narrowed | Ended | Matched | Bounded | Staged | Tiled | Placed | Saved
 
 
 class Pruner(Protocol):
@@ -174,6 +207,9 @@ class Gate:
     def __init__(self, pruners: Iterable[Pruner]) -> None:
         self.pruners = tuple(pruners)
         self.counts = {p.name: PrunerCount() for p in self.pruners}
+        situated = [p for p in self.pruners if isinstance(p, Situated)]
+        self._asked = tuple(p for p in self.pruners if p not in situated or p.is_situated)
+        self._situated = tuple(p for p in situated if p.is_situated)
         # told apart once: a look at a protocol costs more than most judgements
         self._classifiers = tuple(p for p in self.pruners if isinstance(p, Classifier))
 
@@ -183,7 +219,7 @@ class Gate:
 
     def dropping(self, partial: Partial) -> str | None:
         """The name of the first pruner that drops the partial graph, or None."""
-        for pruner in self.pruners:
+        for pruner in self._asked:
             count = self.counts[pruner.name]
             start = time.perf_counter()
             reason = pruner.judge(partial)
@@ -197,11 +233,21 @@ class Gate:
 
     def again(self, dropping: str | None, times: int) -> None:
         """Count an answer of `dropping` that the asker remembered and used so many times more."""
-        for name, count in self.counts.items():
+        for pruner in self._asked:
+            count = self.counts[pruner.name]
             count.seen += times
-            if name == dropping:
+            if pruner.name == dropping:
                 count.dropped += times
                 return
+
+    @property
+    def is_situated(self) -> bool:
+        """Whether some pruner judges by sizes or a device."""
+        return bool(self._situated)
+
+    def nearest(self) -> Mapping[str, str]:
+        """For pruners that judge by how much: of what they dropped, what came nearest."""
+        return {p.name: p.nearest[1] for p in self._situated if p.nearest is not None}
 
     @property
     def has_classes(self) -> bool:
@@ -229,10 +275,13 @@ class Gate:
         return out
 
 
-def load_pruners(without: Sequence[str], extra: Sequence[str] = ()) -> tuple[Pruner, ...]:
+def load_pruners(
+    without: Sequence[str], extra: Sequence[str] = (), situation: Situation | None = None
+) -> tuple[Pruner, ...]:
     """Every installed pruner but the optional ones and those named in `without`.
 
-    `extra` names optional ones to have as well, or a stranger's `FILE.py:CLASS`.
+    `extra` names optional ones to have as well, or a stranger's `FILE.py:CLASS`. Those that judge
+    by sizes or a device are told the situation.
 
     Raises:
         UsageError: a name that is not installed.
@@ -248,6 +297,10 @@ def load_pruners(without: Sequence[str], extra: Sequence[str] = ()) -> tuple[Pru
     made = {name: make(Group.PRUNER, name) for name in names if name not in without}
     usual = [p for name, p in made.items() if name not in extra and not _is_optional(p)]
     asked = [made[name] if name in made else make(Group.PRUNER, name) for name in extra]
+    if situation is not None:
+        for pruner in (*usual, *asked):
+            if isinstance(pruner, Situated):
+                pruner.situate(situation)
     return (*usual, *asked)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from prism.search.assemble import Candidate
+from prism.search.assemble import Candidate, Design
 from prism.search.grid import Column, GridPlacement
 from prism.search.placement import AFTER, PARTIAL
 from prism.search.stages import Stage
@@ -47,9 +47,10 @@ def rank(
         concatenated = sum(stage.state(t) >= 0 for t in stage.accumulated)
     is_spatial = stage is not None and not stage.accumulated
     work = footprint = 0.0
+    sharded = [placement.sharded(column) for column in columns]
     for term in (*wired.leaves, *wired.nodes):
         value = arena.terms[term]
-        shared = sum(placement.is_sharded(term, column) for column in columns)
+        shared = sum([term in terms for terms in sharded])
         tile = _DIM_BITS * value.dims.bit_count() - _PAR_BITS * shared
         if value.leaf is None:
             space = value.dims | arena.terms[value.operands[0]].dims
@@ -64,7 +65,7 @@ class Ranked:
     """A candidate with its place in the order and its counts."""
 
     rank: Rank
-    candidate: Candidate
+    candidate: Design
     op_count: int
     accumulator_count: int
 

@@ -2,7 +2,8 @@
 
 A parallelization dim of size 1 does nothing: one block, or a loop of one iteration, whose
 accumulators pass their operand on. Such dims are taken out, so that every sGraph which differs in
-them alone gives one muGraph, and the tuner runs it once.
+them alone gives one muGraph, and the tuner runs it once. A grid dim along which partial values are
+stacked never has size 1.
 
 MuGraphs are made one at a time, when a strategy asks for them; the space holds only numbers.
 """
@@ -27,7 +28,7 @@ from prism.ir import (
     SGraph,
 )
 from prism.record import Counts
-from prism.tune.space import Config, GraphSpace, is_legal
+from prism.tune.space import Config, GraphSpace, is_legal, stack_sizes
 
 
 def instantiate(space: GraphSpace, config: Config) -> MuGraph:
@@ -37,9 +38,12 @@ def instantiate(space: GraphSpace, config: Config) -> MuGraph:
         GraphError: the counts are not legal for the graph at these sizes.
     """
     sizes = dict(space.sizes)
-    for op, counts in zip(space.graph.kernels, config.par_sizes, strict=True):
+    for k, (op, counts) in enumerate(zip(space.graph.kernels, config.par_sizes, strict=True)):
         if not is_legal(op, dict(counts), sizes):
-            raise GraphError(f"{config}: a tile would be empty at sizes {sizes}")
+            raise GraphError(
+                f"{config}: a tile would be empty, or a stack of size 1, at sizes {sizes}"
+            )
+        sizes |= stack_sizes(space.graph, k, counts)
     simplified = [
         _without_unit_dims(op, dict(counts))
         for op, counts in zip(space.graph.kernels, config.par_sizes, strict=True)
@@ -62,7 +66,7 @@ def _without_unit_dims(op: GraphOp, counts: dict[str, int]) -> tuple[GraphOp, Co
         MapVar(v.tensor, v.dim, names[v.par]) for v in op.mapping.true if v.par in names
     )
     block = _without_accumulators(op.block, {p.name for p in op.loops if p not in loops})
-    smaller = GraphOp(GRID_DIMS[: len(kept)], loops, Mapping(true), block)
+    smaller = GraphOp(GRID_DIMS[: len(kept)], loops, Mapping(true), block, op.library)
     return smaller, tuple((new, counts[old]) for old, new in names.items())
 
 

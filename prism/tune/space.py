@@ -9,6 +9,12 @@ powers of two first, divisors next. Count 1 is always among them.
 
 The space is enumerated in plain Python; a CP-SAT model of the same rules checks it in the tests.
 
+Several kernels. The count of a grid dim with a stack dim is that dim's size in later kernels, whose
+choices therefore depend on it; it is never 1, as that is another graph. Each kernel keeps a fixed
+number of choices (`MOST_CHOICES`), so a graph never has more than about a thousand: those whose
+blocks come close to the number of threads, and among them loop tiles in their order. A kernel's
+`sizes` name the dims it finds; a dim that they do not name is a stack dim of its own.
+
 Ragged sizes. The proofs assume equal chunks, which counts for graphs that use a *local* size only:
 in our graphs `SizeOf` and `mean` are global by definition, which leaves one such construct, the sum
 over the loop of a value that is the same in every iteration (red(repl(t, p), p) = d_p t).
@@ -19,9 +25,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, product
+from itertools import accumulate, islice, product
 
 from prism.ir import (
     Accumulator,
@@ -35,6 +41,7 @@ from prism.ir import (
     chunk,
     is_legal_count,
     loop_stages,
+    stack_dims,
 )
 from prism.protocols import Target
 from prism.record import Counts
@@ -46,6 +53,9 @@ MOST_COUNTS = {0: 1, 1: 16, 2: 10, 3: 6}
 """Candidates kept per dim, by the number of grid dims of the kernel: it bounds their product."""
 
 MOST_TILES = 12
+
+MOST_CHOICES = {2: 32, 3: 10}
+"""Choices kept per kernel, by the number of kernels with any, if several: 32^2 and 10^3."""
 
 GOOD_TILE = 128
 """A loop tile of this many elements is tried first; those far from it last."""
@@ -60,8 +70,9 @@ class Config:
     schedule: Counts
 
     def __str__(self) -> str:
-        """Short and readable, e.g. `g3 x=2 i=64 unroll=4`."""
-        counts = [f"{name}={n}" for kernel in self.par_sizes for name, n in kernel]
+        """Short and readable, e.g. `g3 x=2 i=64 unroll=4`; kernels are parted by bars."""
+        kernels = (" ".join(f"{name}={n}" for name, n in kernel) for kernel in self.par_sizes)
+        counts = " | ".join(kernels).split()
         return " ".join([self.graph_id, *counts, *(f"{name}={n}" for name, n in self.schedule)])
 
 
@@ -119,10 +130,9 @@ def build_space(
     spaces: list[GraphSpace] = []
     threads = target.device().blocks
     for graph_id, graph in graphs:
-        per_kernel = [legal_choices(op, sizes, threads) for op in graph.kernels]
-        counts = tuple(product(*per_kernel))
-        if any(uses_local_size(op) for op in graph.kernels):
-            counts = tuple(c for c in counts if not _is_ragged(graph, c, sizes))
+        counts = graph_choices(graph, sizes, threads)
+        if not counts:
+            continue  # too small to be stacked
         spaces.append(
             GraphSpace(
                 graph_id,
@@ -135,35 +145,106 @@ def build_space(
     return Space(tuple(spaces))
 
 
+def graph_choices(
+    graph: SGraph, sizes: dict[DataDim, int], threads: int
+) -> tuple[tuple[Counts, ...], ...]:
+    """The counts to try for the kernels of a graph, as few chunks as are legal first.
+
+    There are none where a stack dim would have size 1.
+    """
+    several = MOST_CHOICES.get(sum(bool(op.grid or op.loops) for op in graph.kernels))
+    known: dict[tuple[int, Counts], tuple[Counts, ...]] = {}
+    out: list[tuple[tuple[Counts, ...], dict[DataDim, int]]] = [((), sizes)]
+    for k, op in enumerate(graph.kernels):
+        grown: list[tuple[tuple[Counts, ...], dict[DataDim, int]]] = []
+        for chosen, found in out:
+            key = (k, tuple(found.items()))
+            if key not in known:
+                known[key] = _kernel_choices(op, found, threads, several)
+            grown += [
+                ((*chosen, counts), found | stack_sizes(graph, k, counts)) for counts in known[key]
+            ]
+        out = grown
+    return tuple(chosen for chosen, _ in out)
+
+
+def stack_sizes(graph: SGraph, kernel: int, counts: Counts) -> dict[DataDim, int]:
+    """The sizes of the stack dims that a kernel of the graph makes."""
+    named = dict(counts)
+    stacks = stack_dims(graph).items()
+    return {dim: named[par] for dim, (maker, par) in stacks if maker == kernel}
+
+
+def _kernel_choices(
+    op: GraphOp, sizes: dict[DataDim, int], threads: int, several: int | None
+) -> tuple[Counts, ...]:
+    """The counts to try for one kernel; at most `several` where there are other kernels."""
+    choices: Iterable[Counts]
+    if several is None:
+        choices = legal_choices(op, sizes, threads)
+    else:
+        choices = ranked_choices(op, sizes, threads)
+    if uses_local_size(op):
+        choices = (counts for counts in choices if not _is_ragged(op, counts, sizes))
+    return tuple(islice(choices, several))
+
+
 def legal_choices(op: GraphOp, sizes: dict[DataDim, int], threads: int) -> tuple[Counts, ...]:
-    """The counts to try for one kernel, all 1 first; each passes `is_legal`."""
-    most = MOST_COUNTS[len(op.grid)]
-    grid_choices = [
-        candidate_counts(
-            _extents(op, p.name, {}, sizes),
-            threads,
-            near=threads,
-            most=most,
-            limit=GRID_LIMITS[p.name],
-        )
-        for p in op.grid
-    ]
-    out: list[Counts] = []
-    for grid_counts in product(*grid_choices):
-        counts = dict(zip((p.name for p in op.grid), grid_counts, strict=True))
-        loop_choices = []
-        for p in op.loops:
-            extents = _extents(op, p.name, counts, sizes)
-            near = chunk(max((e.full for e in extents), default=1), GOOD_TILE)
-            loop_choices.append(candidate_counts(extents, threads, near=near, most=MOST_TILES))
-        for loop_counts in product(*loop_choices):
-            loops = dict(zip((p.name for p in op.loops), loop_counts, strict=True))
-            out.append((*counts.items(), *loops.items()))
-    return tuple(out)
+    """The counts to try for the only kernel, all 1 first; each passes `is_legal`."""
+    return tuple(
+        (*grid, *loops)
+        for grid in product(*_grid_choices(op, sizes, threads, threads))
+        for loops in product(*_loop_choices(op, dict(grid), sizes, threads))
+    )
+
+
+def ranked_choices(op: GraphOp, sizes: dict[DataDim, int], threads: int) -> list[Counts]:
+    """The counts to try for one kernel of several, the fewest chunks first, then by promise."""
+    near = max(2, round(threads ** (1 / max(1, len(op.grid)))))
+    grids = list(product(*_grid_choices(op, sizes, threads, near)))
+
+    def distance(grid: Counts) -> float:
+        doublings = math.log2(math.prod(count for _, count in grid) / threads)
+        return max(doublings, -2 * doublings)  # idle threads are worse than many blocks
+
+    out: list[tuple[int, Counts]] = []
+    by_promise = [*grids[:1], *sorted(grids[1:], key=distance)]
+    for position, grid in enumerate(by_promise[: max(MOST_CHOICES.values())]):
+        loops = product(*_loop_choices(op, dict(grid), sizes, threads))
+        out += [(position + 2 * tile, (*grid, *loop)) for tile, loop in enumerate(loops)]
+    return [counts for _, counts in sorted(out, key=lambda entry: entry[0])]
+
+
+def _grid_choices(
+    op: GraphOp, sizes: dict[DataDim, int], threads: int, near: int
+) -> list[list[tuple[str, int]]]:
+    """For each grid dim the counts to try, those close to `near` first."""
+    most, stacked = MOST_COUNTS[len(op.grid)], _stacked(op, sizes)
+    out: list[list[tuple[str, int]]] = []
+    for p in op.grid:
+        extents, limit = _extents(op, p.name, {}, sizes), GRID_LIMITS[p.name]
+        counts = candidate_counts(extents, threads, near=near, most=most, limit=limit)
+        out.append([(p.name, c) for c in counts if c > 1 or p.name not in stacked])
+    return out
+
+
+def _loop_choices(
+    op: GraphOp, grid: dict[str, int], sizes: dict[DataDim, int], threads: int
+) -> list[list[tuple[str, int]]]:
+    """For each loop the counts to try within the blocks of a grid."""
+    out: list[list[tuple[str, int]]] = []
+    for p in op.loops:
+        extents = _extents(op, p.name, grid, sizes)
+        near = chunk(max((e.full for e in extents), default=1), GOOD_TILE)
+        counts = candidate_counts(extents, threads, near=near, most=MOST_TILES)
+        out.append([(p.name, c) for c in counts])
+    return out
 
 
 def is_legal(op: GraphOp, counts: dict[str, int], sizes: dict[DataDim, int]) -> bool:
     """Whether these d_p leave no tile of any tensor empty, and stay within the grid's limits."""
+    if any(counts[par] == 1 for par in _stacked(op, sizes)):
+        return False
     for p in (*op.grid, *op.loops):
         extents = _extents(op, p.name, _around(p, counts), sizes)
         if not extents and counts[p.name] != 1:
@@ -221,6 +302,11 @@ def candidate_counts(
     return tuple(sorted(legal, key=rank)[:most])
 
 
+def _stacked(op: GraphOp, sizes: dict[DataDim, int]) -> set[str]:
+    """The grid dims along which the kernel stacks partial values."""
+    return {v.par for v in op.mapping.true if v.dim not in sizes}
+
+
 def _around(par: ParDim, counts: dict[str, int]) -> dict[str, int]:
     """The counts of the dims outside `par`: a loop runs within a block."""
     return counts if par.kind is ParKind.LOOP else {}
@@ -235,7 +321,7 @@ def _extents(
     dim splits, be it in other tensors, takes its tile from the smallest chunk: targets run one loop
     with one tile.
     """
-    split = {v.tensor: v.dim for v in op.mapping.true if v.par == par}
+    split = {v.tensor: v.dim for v in op.mapping.true if v.par == par and v.dim in sizes}
     if len(set(split.values())) != 1:
         return frozenset()
     dim = next(iter(split.values()))
@@ -266,11 +352,11 @@ def uses_local_size(op: GraphOp) -> bool:
     )
 
 
-def _is_ragged(graph: SGraph, counts: tuple[Counts, ...], sizes: dict[DataDim, int]) -> bool:
-    for op, kernel_counts in zip(graph.kernels, counts, strict=True):
-        named = dict(kernel_counts)
-        for p in (*op.grid, *op.loops):
-            extents = _extents(op, p.name, _around(p, named), sizes)
-            if any(extent.is_ragged(named[p.name]) for extent in extents):
-                return True
-    return False
+def _is_ragged(op: GraphOp, counts: Counts, sizes: dict[DataDim, int]) -> bool:
+    """Whether tiles differ in size."""
+    named = dict(counts)
+    return any(
+        extent.is_ragged(named[p.name])
+        for p in (*op.grid, *op.loops)
+        for extent in _extents(op, p.name, _around(p, named), sizes)
+    )

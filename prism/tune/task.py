@@ -87,9 +87,7 @@ class TuneResult:
 
 def device_text(device: Device) -> str:
     """What of a machine a kernel and its time depend on."""
-    if device.arch:
-        return f"{device.name}, {device.arch}"
-    return f"{device.name}, {device.threads} threads, {device.vector_bits}-bit vectors"
+    return device.text
 
 
 @dataclass(frozen=True, slots=True)

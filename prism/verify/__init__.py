@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from prism.verdict import Verdict
+from prism.verify.admission import Admission, Guess
 from prism.verify.counterexample import Counterexample, find_counterexample
 from prism.verify.equivalence import Verifier, VerifyLimits, verify_graphs
+from prism.verify.lemmas import Lemmas, Step
 from prism.verify.programs import Verification, verify_programs
 
 __all__ = [
+    "Admission",
     "Counterexample",
+    "Guess",
+    "Lemmas",
+    "Step",
     "Verdict",
     "Verification",
     "Verifier",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from prism.egraph import (
@@ -75,6 +76,12 @@ class Verifier:
         self.bank = new_bank(program)
         self.terms = GraphTerms(self.bank, program)
         self.judge = Judge(self.bank, build_program(self.bank, program), axioms, limits)
+
+    def expect(self, graphs: Sequence[SGraph]) -> None:
+        """Say what is to come, so that the first e-graph has the operators for it."""
+        for graph in graphs:
+            with suppress(GraphError):
+                self.terms.build(graph.kernels)
 
     def verify(self, graphs: Sequence[SGraph]) -> tuple[Verdict, ...]:
         """The verdict on each graph (see `verify_graphs`)."""

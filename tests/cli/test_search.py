@@ -84,7 +84,7 @@ def test_a_search_that_finds_nothing_is_a_negative_answer(prism, prism_json):
         (["--mode", "fast"], ["'fast'", "count", "tune"]),
         (["--generator", "backward"], ["generator 'backward'", "cone, forward"]),
         (["--max-ops", "0"], ["--max-ops", "0"]),
-        (["--max-kernels", "2"], ["max_kernels", "2"]),
+        (["--max-kernels", "4"], ["max_kernels", "4"]),
         (["--grid-dims", "4"], ["--grid-dims", "4"]),
         (["--budget", "0"], ["--budget", "0"]),
         (["--budget", "soon"], ["--budget", "'soon'"]),
@@ -117,7 +117,8 @@ def test_the_forward_generator_reports_its_states(prism_json):
 
 def test_an_optional_pruner_is_added_by_name(prism_json):
     data = prism_json("search", "matmul", "--also", "syntactic", "--without", "expression")
-    assert set(data["counters"]["pruners"]) == {"dimension", "placement", "syntactic"}
+    usual = {"dimension", "placement", "hardware", "cost-bound"}
+    assert set(data["counters"]["pruners"]) == {*usual, "syntactic"}
     assert data["also"] == ["syntactic"]
 
 
@@ -126,3 +127,32 @@ def test_a_search_that_finds_nothing_says_what_was_left_out(prism, prism_json):
     assert "beyond max_ops: the program itself: 7 block operators" in prism(*args).stdout
     data = prism_json(*args, status=Status.NO)
     assert data["nearest"] == {"max_ops": "the program itself: 7 block operators"}
+
+
+def test_a_search_for_sizes_and_a_target_says_so(prism, prism_json, tmp_path):
+    given = ("--sizes", "n=8,d=64,h=32", "--target", "cpu", "--grid-dims", "1")
+    data = prism_json("search", "matmul", *given, "-o", str(tmp_path / "art.json"))
+    assert data["sizes"] == {"n": 8, "d": 64, "h": 32}
+    assert "threads" in data["device"]
+    assert data["counters"]["pruners"]["hardware"]["seen"] > 0
+    assert "searched at n=8,d=64,h=32, on " in prism("search", "matmul", *given).stdout
+    refused = prism("tune", str(tmp_path / "art.json"), "--sizes", "n=9,d=64,h=32")
+    assert_refused(refused, "was searched for n=8,d=64,h=32 alone, not for n=9", "search again")
+
+
+def test_a_search_without_is_for_all(prism_json):
+    data = prism_json("search", "matmul", "--grid-dims", "0")
+    assert (data["sizes"], data["device"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--sizes", "n=8"], ["no size given for dimension 'd'"]),
+        (["--sizes", "n=8,d=2,h=2,q=1"], ["no dimension 'q'"]),
+        (["--sizes", "n"], ["--sizes", "DIM=SIZE"]),
+        (["--target", "abacus"], ["no target named 'abacus'", "cpu"]),
+    ],
+)
+def test_sizes_and_targets_that_are_not_there_are_refused(prism, options, parts):
+    assert_refused(prism("search", "matmul", *options), *parts)

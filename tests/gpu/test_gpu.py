@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +26,18 @@ from cuda_samples import (  # noqa: E402 - see above
     reversed_rows,
     written,
 )
+from kernels.kernel_chains import CHAINS  # noqa: E402
 from tune.graphs import MATMUL, matmul_graph  # noqa: E402
 
 from prism.driver import tune  # noqa: E402
-from prism.dtypes import dtype_of  # noqa: E402
+from prism.dtypes import TOLERANCES, dtype_of  # noqa: E402
 from prism.errors import SizeError, UsageError  # noqa: E402
+from prism.ir import evaluate_graph  # noqa: E402
+from prism.scope import Scope  # noqa: E402
 from prism.tune.timing import time_kernels  # noqa: E402
 from prism.verdict import Verdict  # noqa: E402
 from prism_kernels import cuda as cuda_package  # noqa: E402
+from prism_kernels.cuda.emit import emit  # noqa: E402
 from prism_kernels.cuda.gpu import device_of, gpu_backend  # noqa: E402
 from prism_kernels.cuda.gpu_api import gpu_problem  # noqa: E402
 from prism_kernels.cuda.kernel import load_cuda_kernel  # noqa: E402
@@ -129,6 +134,29 @@ def test_the_flush_makes_the_next_run_read_from_memory(tmp_path):
     (warm,) = time_kernels([bound], lambda: None, 20)
     (cold,) = time_kernels([bound], gpu_backend().flush, 20)
     assert cold.median_s > warm.median_s
+
+
+# --- several kernels
+
+
+@pytest.mark.parametrize(("name", "dtype"), list(zip(CHAINS, cycle(DTYPES), strict=False)))
+def test_kernels_in_a_row_find_what_those_before_them_left(name, dtype, tmp_path):
+    mu, rng = CHAINS[name], np.random.default_rng(0)
+    program, sizes = mu.graph.program, dict(mu.sizes)
+    shapes = ([sizes[d] for d in a.axes] for a in program.arguments)
+    given = [rng.standard_normal(shape).astype(dtype_of(dtype)) for shape in shapes]
+    arrays = {a.name: x.astype(float) for a, x in zip(program.arguments, given, strict=True)}
+    path = tmp_path / "kernel.py"
+    source = emit(mu, dtype, gpu_backend().gpu().shared_bytes_block, "cuda")
+    path.write_text(source.text, encoding="utf-8")
+    kernel = load_cuda_kernel(path, source.meta, gpu_backend())
+    outputs = [np.full(out.shape, np.nan, out.dtype) for out in kernel(*given)]
+    bound = kernel.bind(given, outputs)
+    assert bound.run_timed() > 1e-6 * len(mu.graph.kernels)
+    bound.finish()
+    for out, reference in zip(outputs, evaluate_graph(mu, arrays), strict=True):
+        error = np.linalg.norm(out.astype(float) - reference)
+        assert error <= TOLERANCES[dtype] * np.linalg.norm(reference)
 
 
 # --- PyTorch
@@ -310,6 +338,7 @@ class Graph:
 class Found:
     program: object
     graphs: tuple
+    scope: Scope = field(default_factory=Scope)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -22,7 +22,7 @@ def source(parameters: str, *lines: str) -> str:
 
 def meta(*dtypes: str, threads: int = 128) -> dict[str, object]:
     """The metadata that compiling needs."""
-    return {"parameters": list(dtypes), "threads": threads}
+    return {"kernel": "kernel", "parameters": list(dtypes), "threads": threads}
 
 
 COPY = source("x, out", "store_float32(out, tid, load_float32(x, tid))")

@@ -41,7 +41,8 @@ class HostCode:
             at(memory.address, tuple(slot["shape"]), self.meta["dtype"])
             for slot, memory in zip(slots, memories, strict=False)
         ]
-        assert len(memories) == len(self.meta["parameters"])
+        taken = {k for launch in self.meta["launches"] for k in launch["takes"]}
+        assert taken == set(range(len(memories)))
         first = len(self.meta["arguments"])
         simulate(self.text, self.meta, arrays[:first], arrays[first:])
 
@@ -278,6 +279,12 @@ class CUfunction(Handle):
     pass
 
 
+def _function(text, where, kernel="kernel"):
+    """Instead of a kernel's function what a log calls it."""
+    del text
+    return where if kernel == "kernel" else f"{where}:{kernel}"
+
+
 class FakeNumba:
     """`numba.cuda`, its driver and `cuda.bindings.driver`; `log` says what they were asked."""
 
@@ -305,7 +312,7 @@ class FakeNumba:
 
     @property
     def api(self):
-        return Api(self, self, self, lambda text, where: where, lambda meta: meta["parameters"])
+        return Api(self, self, self, _function, lambda launch: launch["parameters"])
 
     def get_current_device(self):
         return self.device

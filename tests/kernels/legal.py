@@ -102,7 +102,7 @@ def _border(program):
         yield output_name(k), tuple(d for d in out.axes if d is not None)
 
 
-def _transfer(node, states, dims, loop):
+def transfer(node, states, dims, loop):
     """The state of an operator in the body, or None where it may not run there."""
     spec = OPS[node.op]
     if set(states) == {"R"}:
@@ -155,7 +155,7 @@ class _Block:
         states = [self.states[j] for j in read]
         state = None
         if stay and "Z" not in states:
-            state = _transfer(node, states, dims, self.loop)
+            state = transfer(node, states, dims, self.loop)
         if state is None:
             read = tuple(self.accumulated(j) for j in read)
             state = "Z" if any(self.states[j] == "Z" for j in read) else "R"

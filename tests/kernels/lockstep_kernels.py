@@ -41,13 +41,23 @@ def line_of(text, part):
 
 def metadata(arguments=((32,),), output=(32,), dtype="float32", **launch):
     """What a launch of one warp, and of these array shapes, needs to know."""
-    meta = {"blocks": 1, "threads": 32, "shared_bytes": 0, "workspace_elements": 0, **launch}
-    workspace = ["float32"] * bool(meta["workspace_elements"])
+    workspace = launch.pop("workspace_elements", 0)
+    parameters = [dtype] * (len(arguments) + 1) + ["float32"] * bool(workspace)
+    one = {
+        "kernel": "kernel",
+        "takes": list(range(len(parameters))),
+        "parameters": parameters,
+        "blocks": 1,
+        "threads": 32,
+        "shared_bytes": 0,
+    }
     return {
-        **meta,
+        "dtype": dtype,
         "arguments": [{"name": f"a{i}", "shape": shape} for i, shape in enumerate(arguments)],
         "outputs": [{"name": "out", "shape": output}],
-        "parameters": [*[dtype] * (len(arguments) + 1), *workspace],
+        "between": [],
+        "workspace_elements": workspace,
+        "launches": [{**one, **launch}],
     }
 
 

@@ -128,10 +128,11 @@ def random_arguments(program, sizes, rng, dtype="float32", scale=1.0):
 
 
 def run_filled(kernel, arguments):
-    """The kernel's outputs, with outputs and workspace pre-filled with NaN; inputs must stay."""
+    """The kernel's outputs, with all memory written pre-filled with NaN; inputs must stay."""
     copies = [a.copy() for a in arguments]
     outputs = [np.full_like(out, np.nan) for out in kernel(*arguments)]
-    kernel._workspace[...] = np.nan
+    for memory in (kernel._workspace, *kernel._between):
+        memory[...] = np.nan
     kernel.run_into(arguments, outputs)
     for array, copy in zip(arguments, copies, strict=True):
         np.testing.assert_array_equal(array, copy)

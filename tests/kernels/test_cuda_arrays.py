@@ -168,7 +168,7 @@ def test_each_stream_has_a_workspace_of_its_own(gpu, libraries, tmp_path):
     kernel = load(tmp_path, gpu, staging="workspace")
     for wrap in (Tensor, CupyArray, Tensor):
         kernel(*map(wrap, arguments()))
-    assert set(kernel._workspaces) == {TORCH_STREAM, CUPY_STREAM}
+    assert set(kernel._scratch) == {TORCH_STREAM, CUPY_STREAM}
 
 
 @pytest.mark.parametrize("wrap", [Tensor, CupyArray])

@@ -16,7 +16,7 @@ from prism.ir import MuGraph, bind_sizes
 from prism.search import SearchOptions, search
 from prism.tune.space import legal_choices
 from prism_experiments.workloads import matmul, rmsnorm, rmsnorm_paper, softmax_matmul
-from prism_kernels.lower import tile_program
+from prism_kernels.lower import tile_programs
 
 WORKLOADS = {f.__name__: f for f in (matmul, rmsnorm, rmsnorm_paper, softmax_matmul)}
 SIZES = {
@@ -40,7 +40,7 @@ def graphs_of(name):
 def is_refused(mu):
     """Whether a parallel dim splits two dims, which no target runs."""
     try:
-        tile_program(mu)
+        tile_programs(mu)
     except KernelError as error:
         return "a parallel dim may split one data dim only" in str(error)
     return False

@@ -21,15 +21,18 @@ from prism.errors import KernelError
 from prism_kernels.cuda import cost
 from prism_kernels.cuda.contraction import MOST_PERSISTENT, Operand, Problem, plan_contraction
 from prism_kernels.cuda.devices import GPUS
-from prism_kernels.cuda.emit import emit, plan_kernel
+from prism_kernels.cuda.emit import emit, plan_kernels
 from prism_kernels.cuda.layout import Layout, Share, deal, deal_reduction
+from prism_kernels.cuda.memory import accesses_of, lives_of
 from prism_kernels.tile import Axis
 
 LIMIT = 99 << 10
 
 
 def planned(mu, dtype="float32", limit=LIMIT, **schedule):
-    return plan_kernel(replace(mu, schedule=tuple(schedule.items())), dtype, limit)
+    planned = plan_kernels(replace(mu, schedule=tuple(schedule.items())), dtype, limit)
+    (kernel,) = planned.kernels
+    return kernel.plan, kernel.schedule
 
 
 # -- layouts
@@ -139,7 +142,7 @@ def test_buffers_that_are_alive_together_never_overlap(program, grid, loop, limi
     sizes = dict.fromkeys(program.size_names, 16)
     plan, schedule = planned(mugraph(program, sizes, grid, loop, {"x": 2, "i": 4}), limit=limit)
     assert 4 * schedule.shared_elements <= limit
-    lives = lives_of(plan, schedule)
+    lives = lives_of(accesses_of(plan, schedule.steps))
     for a in lives:
         for b in lives:
             one, other = schedule.addresses[a], schedule.addresses[b]
@@ -151,17 +154,11 @@ def test_buffers_that_are_alive_together_never_overlap(program, grid, loop, limi
                 )
 
 
-def lives_of(plan, schedule):
-    from prism_kernels.cuda.memory import _lives  # noqa: PLC0415
-
-    return _lives(plan, schedule.steps)
-
-
 def test_what_shared_memory_cannot_hold_lies_in_the_workspace():
     mu = mugraph(STABLE_SOFTMAX, {"n": 4, "d": 100}, {"x": "n"}, None, {"x": 2})
     assert planned(mu)[1].workspace_elements == 0
     assert planned(mu, limit=64)[1].workspace_elements > 0
-    assert emit(mu, "float16", 64, "lockstep").meta["parameters"][-1] == "float32"
+    assert emit(mu, "float16", 64, "lockstep").meta["launches"][0]["parameters"][-1] == "float32"
 
 
 def test_what_a_gpu_cannot_index_or_hold_is_refused():

@@ -16,9 +16,14 @@ from prism_kernels.cuda.devices import GPUS
 from prism_kernels.cuda.gpu_api import gpu_problem
 from prism_kernels.cuda.rehearsal import smaller
 from prism_kernels.cuda.target import CudaTarget, LockstepTarget, OfflineTarget
-from prism_kernels.lower import tile_program
+from prism_kernels.lower import tile_programs
 
 SIZES = {"n": 8, "d": 4096, "h": 4096}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("PRISM_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def rmsnorm(x=128, i=8, sizes=SIZES):
@@ -121,4 +126,4 @@ def test_rehearsals_of_random_graphs_are_legal(first):
         program = random_program(seed, 6)
         sizes = bind_sizes(program, dict.fromkeys(program.size_names, 64 + seed % 3))
         for small in smaller(random_mugraph(program, sizes, seed)):
-            tile_program(small)
+            tile_programs(small)

@@ -133,7 +133,8 @@ def accepted(graphs, program, count):
     for graph in graphs:
         try:
             mu = mu_of(graph, program, count)
-            yield mu, lower(mu)
+            (tile,) = lower(mu).programs
+            yield mu, tile
         except (KernelError, GraphError):
             continue
 

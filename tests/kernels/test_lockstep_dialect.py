@@ -339,7 +339,7 @@ def test_numbers_stay_small_whatever_a_kernel_computes():
 
 
 def test_a_kernel_reaches_nothing_but_its_own_functions():
-    translated = translate(kernel(END, "out"), ("float32",), 0, checks=True)
+    translated = translate(kernel(END, "out"), "kernel", ("float32",), 0, checks=True)
     reachable = translated.function.__globals__
     assert reachable["__builtins__"] == {}
     constants = {name for name in reachable if name.startswith("_c")}
@@ -352,8 +352,9 @@ def test_a_parameter_of_another_dtype_is_refused():
 
 
 def test_a_store_into_an_input_is_a_fault_before_anything_runs():
+    text = kernel("store_float32(x, 0, f32(1.0))")
     with pytest.raises(LockstepFault) as caught:
-        translate(kernel("store_float32(x, 0, f32(1.0))"), ("float32",) * 2, 1, checks=True)
+        translate(text, "kernel", ("float32",) * 2, 1, checks=True)
     assert caught.value.fault.kind is FaultKind.INPUT_WRITE
 
 

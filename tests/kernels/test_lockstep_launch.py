@@ -34,23 +34,43 @@ def test_the_same_fault_is_reported_for_the_same_seed():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"blocks": 0}, "blocks must be 1 to"),
-        ({"threads": 2048}, "threads must be 1 to 1024"),
-        ({"threads": True}, "threads must be 1 to 1024"),
-        ({"shared_bytes": None}, "shared_bytes must be 0 to"),
-        ({"parameters": ["float64"] * 2}, "parameters must list dtypes"),
-        ({"parameters": ["float32"]}, "2 arrays for 1 parameters"),
-        ({"outputs": []}, "1 arrays for 2 parameters"),
-        ({"arguments": [{"name": "x"}]}, "must list shapes"),
-        ({"parameters": ["float16", "float32"]}, "must hold 32 numbers of float16"),
+        ({"arguments": [{"name": "x"}]}, "arguments must list shapes"),
         ({"arguments": [{"shape": [31]}]}, "must hold 31 numbers"),
-        ({"workspace_elements": 5}, "2 arrays for 1 parameters"),
+        ({"outputs": []}, "takes must list arrays from 0 to 0"),
+        ({"between": None}, "between must list shapes"),
+        ({"dtype": "float64"}, "dtype must be one of float32"),
+        ({"workspace_elements": -1}, "workspace_elements must be 0 to"),
+        ({"launches": []}, "launches must list the kernels"),
+        ({"launches": ["kernel"]}, "launches must list the kernels"),
     ],
 )
 def test_metadata_that_does_not_fit_is_refused(change, message):
     text = HEAD + "\ndef kernel(x, out):\n    pass\n"
     with pytest.raises(KernelError, match=message):
         simulate(text, {**metadata(), **change}, [numbers(32)], [numbers(32)])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"blocks": 0}, "blocks must be 1 to"),
+        ({"threads": 2048}, "threads must be 1 to 1024"),
+        ({"threads": True}, "threads must be 1 to 1024"),
+        ({"shared_bytes": None}, "shared_bytes must be 0 to"),
+        ({"takes": None}, "takes and parameters must be lists"),
+        ({"takes": [0, -1]}, "arrays from 0 to 1"),
+        ({"takes": [0, 2]}, "arrays from 0 to 1"),
+        ({"takes": [1, 0]}, "once and in order"),
+        ({"takes": [0], "parameters": ["float32"]}, "2 parameters, its metadata 1"),
+        ({"parameters": ["float64"] * 2}, "of these arrays are float32, float32"),
+        ({"parameters": ["float32"]}, "of these arrays are float32, float32"),
+        ({"kernel": "kernel1"}, "one function `kernel1`"),
+    ],
+)
+def test_a_launch_that_does_not_fit_is_refused(change, message):
+    text = HEAD + "\ndef kernel(x, out):\n    pass\n"
+    with pytest.raises(KernelError, match=message):
+        simulate(text, metadata(**change), [numbers(32)], [numbers(32)])
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from kernels.legal import mugraph
 from kernels.programs import LINEAR, MATMUL, RMSNORM_DIVIDED_LAST
@@ -50,7 +48,7 @@ SAVE = ("out0", ("n", "h"))
 
 def test_axes_follow_the_mapping_and_stages_the_accumulators():
     mu = mugraph(RMSNORM_DIVIDED_LAST, SIZES, {"x": "h"}, "d", {"x": 2, "i": 4})
-    program = lower(mu)
+    (program,) = lower(mu).programs
     loads = {n.source: i for i, n in enumerate(program.nodes) if isinstance(n, Load)}
     assert program.axes[loads["w"]] == (Axis("d", looped=True), Axis("h", "x"))
     assert program.stages[loads["w"]] is Stage.BODY
@@ -72,7 +70,7 @@ def test_tiles_of_an_input_side_by_side_are_the_input():
         Apply("matmul", (2, 3), "d"),
         OutputSaver(4, *SAVE),
     )
-    program = lower(matmul_graph(nodes, ["x d i", "w d i"], {"x": 1, "i": 4}))
+    (program,) = lower(matmul_graph(nodes, ["x d i", "w d i"], {"x": 1, "i": 4})).programs
     assert not any(isinstance(n, Accumulate) for n in program.nodes)
     assert all(stage is Stage.BEFORE for stage in program.stages)
 
@@ -118,14 +116,9 @@ def test_what_cannot_run_is_refused_with_a_reason(cpu, nodes, variables, counts,
         cpu.emit(mu, "float32")
 
 
-def test_several_kernels_are_refused(cpu):
-    mu = mugraph(MATMUL, SIZES)
-    twice = replace(mu, graph=replace(mu.graph, kernels=mu.graph.kernels * 2))
-    assert "graphs of one kernel, not 2" in cpu.refusal(twice, "float32")
-
-
 def planned(program, sizes=SIZES, grid=None, loop=None, counts=None, **options):
-    return plan(lower(mugraph(program, sizes, grid, loop, counts, **options)), 4)
+    (tile,) = lower(mugraph(program, sizes, grid, loop, counts, **options)).programs
+    return plan(tile, 4)
 
 
 def test_the_streamed_operand_is_the_large_one_that_can_be_read_in_rows():

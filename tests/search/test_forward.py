@@ -23,6 +23,7 @@ from prism.search.forward.spread import Spread
 from prism.search.forward.values import Values
 from prism.search.generate import Materials
 from prism.search.mapper import Cuts, Limits
+from prism.search.mappings import Answers
 from prism.search.placement import AFTER, PARTIAL, REPLICATED, transfer
 from prism.search.pruning import Gate, load_pruners
 from prism.search.wiring import Arena
@@ -102,7 +103,7 @@ def grown_by(function, max_ops=11):
     program = programs.trace(function)
     arena, gate, cuts = Arena(program), Gate(load_pruners(())), Cuts()
     materials = Materials(
-        arena, gate, load_encoding("backtracking"), Limits(max_ops, 3, 2, 1000), cuts
+        arena, gate, Answers(load_encoding("backtracking")), Limits(max_ops, 3, 2, 1000), cuts
     )
     cone = build_cone(program, saturate(program, load_axioms()))
     spread = Spread(arena, gate, materials.mapper().rules)

@@ -30,6 +30,7 @@ from prism.ir import (
     LoopStage,
     OpKind,
     OutputSaver,
+    bind_sizes,
     loop_stages,
 )
 from prism.search import MODES, PROGRAM_ID, SearchOptions, search
@@ -39,7 +40,9 @@ from prism.search.cone import build_cone
 from prism.search.fronts import FrontGenerator
 from prism.search.generate import ConeGenerator, Materials, preferred_dag
 from prism.search.mapper import Cuts, Limits
+from prism.search.mappings import Answers
 from prism.search.pruning import Gate, load_pruners
+from prism.search.situation import Situation
 from prism.search.wiring import Arena
 from prism.verdict import Verdict
 from prism.verify import Verifier
@@ -111,6 +114,26 @@ class Point:
         if op in LIGHT or OPS[op].kind is not ELEMENTWISE:
             return self.elementwise
         return self.elementwise * self.special
+
+
+class SizedPoint(Point):
+    """Random counts and prices at sizes that are given."""
+
+    def __init__(self, random, sizes, columns, loop):
+        self.sizes = sizes
+        self.elementwise = 2 ** random.randint(0, 5)
+        self.special = 2 ** random.randint(1, 6)
+        looped = {dim for _, dim in loop}
+        room = {d: math.log2(size) - 1 for d, size in sizes.items()}
+        most = int(max(0, min((room[d] for d in looped), default=0)))
+        self.loop_count = 2 ** random.randint(0, most)
+        for d in looped:
+            room[d] -= math.log2(self.loop_count)
+        # two grid dims that divide one dim are never there together
+        self.count = {
+            column: 2 ** random.randint(0, int(max(0, min(room[d] for _, d in column))))
+            for column in columns
+        }
 
 
 def priced(graph):
@@ -195,25 +218,28 @@ def axioms():
     return load_axioms(("prism",))
 
 
-def materials_for(program, cone, max_ops, accumulators=4):
+def materials_for(program, cone, max_ops, accumulators=4, sizes=None):
     if max_ops is None:
         max_ops = len(program.inputs) + len(preferred_dag(cone)) + 4
     limits = Limits(max_ops, accumulators, 3, 10**9)
     gate = Gate(load_pruners(()))
-    return Materials(Arena(program), gate, load_encoding("factorised"), limits, Cuts())
+    answers = Answers(load_encoding("factorised"))
+    given = None if sizes is None else tuple(sizes.items())
+    situation = Situation.of(program, given, None)
+    return Materials(Arena(program), gate, answers, limits, Cuts(), situation)
 
 
-def graphs_of(make, program, cone, max_ops):
-    materials = materials_for(program, cone, max_ops)
+def graphs_of(make, program, cone, max_ops, sizes=None):
+    materials = materials_for(program, cone, max_ops, sizes=sizes)
     found = make(materials).candidates(cone, lambda _share: False, lambda _count: None)
     assert not materials.cuts.sentences
     return [build_graph(materials.arena, ranked.candidate) for ranked in found]
 
 
-def both(program, max_ops=None, seed=0):
+def both(program, max_ops=None, seed=0, sizes=None):
     cone = build_cone(program, saturate(program, axioms(), SaturationLimits(seconds=20)))
     listed = graphs_of(ConeGenerator, program, cone, max_ops)
-    kept = graphs_of(lambda m: FrontGenerator(m, seed), program, cone, max_ops)
+    kept = graphs_of(lambda m: FrontGenerator(m, seed), program, cone, max_ops, sizes)
     return [priced(g) for g in listed], [priced(g) for g in kept]
 
 
@@ -223,14 +249,17 @@ def one_size(program, loop):
     return len({root[d] for _, d in loop}) < 2
 
 
-def assert_nothing_lost(program, listed, kept, random, samples):
+def assert_nothing_lost(program, listed, kept, random, samples, *, sizes=None):
     """At every point some kept graph does no more work, in about the same memory."""
     dims = [d.name for d in program.dims]
     columns = sorted({c for p in (*listed, *kept) for c in p.grid}, key=sorted)
     for loop in sorted({p.loop for p in listed if one_size(program, p.loop)}, key=sorted):
         ours = [p for p in kept if p.loop == loop or not loop]
         for _ in range(samples):
-            point = Point(random, dims, columns, loop)
+            if sizes is None:
+                point = Point(random, dims, columns, loop)
+            else:
+                point = SizedPoint(random, bind_sizes(program, sizes), columns, loop)
             memory = 2 ** random.uniform(4, 24)
             best = {}
             for p in listed:
@@ -285,6 +314,33 @@ def test_generated_programs_lose_nothing_either(block):
         assert len(kept) <= len(listed)
         if len(listed) < 600:
             assert_nothing_lost(program, listed, kept, random, samples=6)
+
+
+def some_sizes(program, random):
+    return {d: random.choice((2, 3, 8, 17, 64, 1000, 4096)) for d in program.size_names}
+
+
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
+def test_at_given_sizes_the_best_graph_is_kept_among_fewer(function):
+    program = programs.trace(function)
+    random = Random(3)
+    _, symbolic = both(program)
+    for _ in range(3):
+        sizes = some_sizes(program, random)
+        listed, kept = both(program, sizes=sizes)
+        assert 0 < len(kept) <= len(symbolic)
+        assert_nothing_lost(program, listed, kept, random, samples=25, sizes=sizes)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_nor_do_generated_programs_lose_any_at_given_sizes(block):
+    for seed in range(block * 10, block * 10 + 10):
+        random = Random(seed)
+        program = random_program(seed, random.randint(2, 4))
+        sizes = some_sizes(program, random)
+        listed, kept = both(program, sizes=sizes)
+        if len(listed) < 600:
+            assert_nothing_lost(program, listed, kept, random, samples=12, sizes=sizes)
 
 
 def test_the_oracle_misses_what_is_taken_away():

@@ -6,7 +6,7 @@ import search_programs as programs
 
 from prism.ir import Legality, MappingProblem
 from prism.search.legality import MAX_COLUMNS, Judges, legality
-from prism.search.mappings import Mappings
+from prism.search.mappings import Answers, Mappings
 from prism.search.placement import REPLICATED
 from prism.search.wiring import Arena
 from prism_constraints.backtracking import BacktrackingEncoding
@@ -49,18 +49,28 @@ def matmul():
 def test_a_problem_is_solved_once_however_its_ties_are_written():
     arena, wired = matmul()
     encoding = Recording(BacktrackingEncoding())
-    mappings = Mappings(encoding, arena)
+    asked = Answers(encoding)
+    mappings = Mappings(asked, arena)
     answers = [mappings.of(wired, ties, 2) for ties in (TIES, TURNED, TIES | TURNED, TIES)]
     assert len(encoding.asked) == 1
     assert all(answer is answers[0] for answer in answers)
-    assert (mappings.count.problems, mappings.count.models) == (4, 1)
-    assert mappings.count.assignments == len(answers[0])
+    assert (asked.count.problems, asked.count.models) == (4, 1)
+    assert asked.count.assignments == len(answers[0])
+
+
+def test_op_dags_of_other_arenas_share_the_answer():
+    encoding = Recording(BacktrackingEncoding())
+    asked = Answers(encoding)
+    for _ in range(2):
+        arena, wired = matmul()
+        Mappings(asked, arena).of(wired, TIES, 2)
+    assert len(encoding.asked) == 1
 
 
 def test_other_ties_and_other_grids_are_other_problems():
     arena, wired = matmul()
     encoding = Recording(BacktrackingEncoding())
-    mappings = Mappings(encoding, arena)
+    mappings = Mappings(Answers(encoding), arena)
     fewer = TIES - {(("x", "d"), ("w", "d"))}
     answers = {mappings.of(wired, *question) for question in ((TIES, 2), (TIES, 1), (fewer, 2))}
     assert len(answers) == len(encoding.asked) == 3
@@ -68,7 +78,7 @@ def test_other_ties_and_other_grids_are_other_problems():
 
 def test_an_encoding_that_checks_nothing_more_is_told_nothing():
     arena, wired = matmul()
-    mappings = Mappings(Recording(BacktrackingEncoding()), arena)
+    mappings = Mappings(Answers(Recording(BacktrackingEncoding())), arena)
 
     def never(_):
         raise AssertionError
@@ -79,7 +89,7 @@ def test_an_encoding_that_checks_nothing_more_is_told_nothing():
 def test_a_stronger_encoding_is_told_which_columns_are_legal():
     arena, wired = matmul()
     encoding = StrongerRecording(PlacementEncoding())
-    mappings = Mappings(encoding, arena)
+    mappings = Mappings(Answers(encoding), arena)
     d = arena.dim_index("d")
     facts = mappings.legality(
         wired,
@@ -101,7 +111,7 @@ def test_a_stronger_encoding_is_told_which_columns_are_legal():
 def test_facts_about_a_kind_of_dim_that_is_not_there_make_no_difference():
     arena, wired = matmul()
     encoding = StrongerRecording(PlacementEncoding())
-    mappings = Mappings(encoding, arena)
+    mappings = Mappings(Answers(encoding), arena)
     loop = frozenset({frozenset({("x", "d"), ("w", "d")})})
     grid = frozenset({frozenset({("x", "n"), ("out0", "n")})})
     mappings.of(wired, TIES, 0, Legality(grid, loop))
@@ -111,7 +121,7 @@ def test_facts_about_a_kind_of_dim_that_is_not_there_make_no_difference():
 
 def test_too_many_columns_are_not_judged(monkeypatch):
     arena, wired = matmul()
-    mappings = Mappings(Recording(BacktrackingEncoding()), arena)
+    mappings = Mappings(Answers(Recording(BacktrackingEncoding())), arena)
     problem = mappings._problem(wired, TIES, ())
     asked = []
     judges = Judges(grid=lambda c: bool(asked.append(c)), loop=lambda c: bool(asked.append(c)))

@@ -6,7 +6,17 @@ import pytest
 import search_programs as programs
 
 from prism.errors import UsageError
-from prism.search import Gate, Matched, Offered, Placed, Saved, SearchOptions, search
+from prism.search import (
+    Gate,
+    Matched,
+    Offered,
+    Placed,
+    Saved,
+    SearchOptions,
+    Staged,
+    pruning,
+    search,
+)
 from prism.search.dimension import DimensionPruner
 from prism.search.expression import ExpressionPruner
 from prism.search.macros import Operator
@@ -14,6 +24,8 @@ from prism.search.pruning import load_pruners
 from prism.verdict import Verdict
 
 PRUNERS = ("expression", "dimension", "placement")
+SITUATED = ("hardware", "cost-bound")
+"""They judge where sizes and a device are known; see their own tests."""
 NOT_PROVED = Verdict.NOT_PROVED
 
 
@@ -52,7 +64,8 @@ def test_what_placement_drops_reaches_verification_when_it_is_off():
 
 def test_pruners_are_counted():
     counts = found(programs.softmax_matmul).counters["pruners"]
-    assert set(counts) == set(PRUNERS)
+    assert set(counts) == {*PRUNERS, *SITUATED}
+    assert all(counts[name]["seen"] == 0 for name in SITUATED)
     assert counts["expression"]["dropped"] > 0
     assert counts["placement"]["dropped"] > 0
     assert all(c["seen"] >= c["dropped"] and c["seconds"] >= 0 for c in counts.values())
@@ -64,8 +77,9 @@ def test_an_unknown_pruner_cannot_be_switched_off():
 
 
 def test_pruners_come_through_the_plugin_door():
-    assert {p.name for p in load_pruners(())} == set(PRUNERS)
-    assert {p.name for p in load_pruners(("dimension",))} == set(PRUNERS) - {"dimension"}
+    names = {*PRUNERS, *SITUATED}
+    assert {p.name for p in load_pruners(())} == names
+    assert {p.name for p in load_pruners(("dimension",))} == names - {"dimension"}
 
 
 def test_the_expression_pruner_drops_what_cannot_be_computed():
@@ -113,3 +127,40 @@ def test_equalities_follow_a_dim_from_input_to_output():
         for par in "xyz":
             assert (f"m[x,d,{par}]" in true) == (f"m[w,d,{par}]" in true)
             assert (f"m[x,n,{par}]" in true) == (f"m[out0,n,{par}]" in true)
+
+
+class OnlySmall:
+    """A stranger's pruner that judges by sizes."""
+
+    name = "only-small"
+
+    def __init__(self):
+        self.nearest = None
+        self.sizes = {}
+
+    @property
+    def is_situated(self):
+        return bool(self.sizes)
+
+    def situate(self, situation):
+        self.sizes = situation.sizes
+
+    def judge(self, partial):
+        if isinstance(partial, Staged) and partial.stage is not None:
+            self.nearest = (1.0, f"a loop at n = {self.sizes['n']}")
+            return self.nearest[1]
+        return None
+
+
+def test_a_pruner_that_judges_by_sizes_is_told_them_first(monkeypatch):
+    monkeypatch.setattr(pruning, "installed", lambda _group: {"only-small": None})
+    monkeypatch.setattr(pruning, "make", lambda _group, _name: OnlySmall())
+    usual = found(programs.matmul)
+    assert usual.counters["pruners"] == {
+        "only-small": {"seen": 0, "dropped": 0, "seconds": 0.0, "example": None}
+    }
+    told = found(programs.matmul, sizes=(("n", 4), ("d", 8), ("h", 2)))
+    assert told.counters["pruners"]["only-small"]["dropped"] > 0
+    assert told.nearest == {"only-small": "a loop at n = 4"}
+    assert not any(g.graph.kernels[0].loops for g in told.graphs)
+    assert any(g.graph.kernels[0].loops for g in usual.graphs)

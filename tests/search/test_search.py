@@ -301,7 +301,7 @@ def test_an_interrupt_keeps_what_is_proved():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_kernels": 2}, "single kernels"),
+        ({"max_kernels": 4}, "max_kernels must be 1 to 3, not 4"),
         ({"grid_dims": 4}, "grid_dims must be 0 to 3, not 4"),
         ({"max_ops": 0}, "max_ops must be at least 1"),
         ({"budget_s": -1.0}, "budget_s"),

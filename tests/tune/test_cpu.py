@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from tune.graphs import MATMUL, matmul_graph
 import prism
 from prism.driver import optimize, tune
 from prism.ir import SGraph
+from prism.scope import Scope
 from prism.verdict import Verdict
 
 
@@ -30,6 +31,7 @@ class Graph:
 class Found:
     program: object
     graphs: tuple[Graph, ...]
+    scope: Scope = field(default_factory=Scope)
 
 
 def test_a_looped_matmul_is_tuned_at_ragged_sizes():

@@ -42,7 +42,7 @@ from prism.tune.space import (
     legal_choices,
     uses_local_size,
 )
-from prism_kernels.lower import tile_program
+from prism_kernels.lower import tile_programs
 
 sizes_in = st.integers(1, 5000)
 
@@ -282,7 +282,7 @@ def test_what_is_legal_here_is_lowered(searched, function, seed):
     space = build_space(tuple((g.id, g.graph) for g in graphs), sizes, FakeTarget())
     for graph in space.graphs:
         for index in random.sample(range(len(graph)), min(len(graph), 25)):
-            tile_program(instantiate(graph, graph.config(index)))
+            tile_programs(instantiate(graph, graph.config(index)))
 
 
 def test_a_loop_over_a_dim_that_the_grid_splits_elsewhere_fits_its_chunks():

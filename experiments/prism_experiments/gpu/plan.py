@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from prism.errors import ParseError, UsageError
-from prism.files import read_regular_text
-from prism_experiments.gpu.vetting import Count, Each, Named, Number, Text, fields, vet
+from prism_experiments.gpu.vetting import Count, Each, Named, Number, Text, fields, read_vetted
 from prism_experiments.sizes import SHAPES
 
 SCHEMA = "prism.gpu-plan/1"
@@ -169,18 +168,7 @@ def load_plan(path: Path) -> Plan:
         UsageError: there is none.
         ParseError: it is no plan of this version.
     """
-    try:
-        text = read_regular_text(path, MAX_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"no plan at {path}: {error}") from error
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ParseError(f"{path} is not JSON: {error}") from error
-    try:
-        vet(data, _PLAN)
-    except ParseError as error:
-        raise ParseError(f"{path}: {error}") from error
+    data = read_vetted(path, _PLAN, "the plan", MAX_BYTES)
     artifacts: dict[str, str] = data["artifacts"]
     _require_inside(artifacts, path)
     return Plan(

@@ -15,8 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from prism.errors import ParseError, UsageError
-from prism.files import read_regular_text, write_atomically
+from prism.files import write_atomically
 from prism_experiments.gpu.vetting import (
     Count,
     Each,
@@ -28,6 +27,7 @@ from prism_experiments.gpu.vetting import (
     Shape,
     Text,
     fields,
+    read_vetted,
     vet,
 )
 
@@ -187,20 +187,7 @@ def read_results(path: Path) -> dict[str, Any]:
         UsageError: it cannot be read.
         ParseError: it is no results file of this schema.
     """
-    try:
-        text = read_regular_text(path, MAX_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the results {path}: {error}") from error
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ParseError(f"{path} is not JSON: {error}") from error
-    try:
-        vet(data, RESULTS)
-    except ParseError as error:
-        raise ParseError(f"{path}: {error}") from error
-    results: dict[str, Any] = data
-    return results
+    return read_vetted(path, RESULTS, "the results", MAX_BYTES)
 
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

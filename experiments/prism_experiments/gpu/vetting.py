@@ -6,13 +6,15 @@ is described by one value (`results.RESULTS`), to which both its writer and its 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from pathlib import Path
+from typing import Any, assert_never
 
-from prism.errors import ParseError
-from prism.files import require_printable
+from prism.errors import ParseError, UsageError
+from prism.files import read_regular_text, require_printable
 
 MOST = 2**53
 """Counts beyond this are no counts, and JSON readers disagree on them."""
@@ -91,6 +93,28 @@ def vet(value: object, shape: Shape, where: str = "") -> None:
     """
     require_printable(value, where)
     _vet(value, shape, where)
+
+
+def read_vetted(path: Path, shape: Shape, what: str, most_bytes: int) -> dict[str, Any]:
+    """The JSON object in a file, read and vetted as from a stranger.
+
+    Raises:
+        UsageError: it cannot be read; the message calls it `what`.
+        ParseError: it is no JSON of this shape.
+    """
+    try:
+        text = read_regular_text(path, most_bytes)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {what} {path}: {error}") from error
+    try:
+        data: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"{path} is not JSON: {error}") from error
+    try:
+        vet(data, shape)
+    except ParseError as error:
+        raise ParseError(f"{path}: {error}") from error
+    return data
 
 
 def _vet(value: object, shape: Shape, where: str) -> None:

@@ -77,16 +77,9 @@ def plan_contraction(
     def preference(option: Contraction) -> tuple[bool, int]:
         needs_transpose = option.form is Form.DOT and strides[option.row][node.dim] != 1
         weight = 2 if isinstance(program.nodes[option.stream], Load) else 1
-        return not needs_transpose, weight * _elements(program, option.stream)
+        return not needs_transpose, weight * program.elements(program.axes[option.stream])
 
     return max(options, key=preference)
-
-
-def _elements(program: TileProgram, i: ValueId) -> int:
-    total = 1
-    for axis in program.axes[i]:
-        total *= program.chunk(axis)
-    return total
 
 
 def _option(

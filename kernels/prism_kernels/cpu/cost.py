@@ -9,13 +9,14 @@ and read again, and what every block computes anew. Within 10-20 % it is noise, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from prism.errors import KernelError
 from prism.protocols import Device
 from prism_kernels.cpu.contraction import Contraction, Form
-from prism_kernels.cpu.places import Plan
+from prism_kernels.cpu.library import LibraryCall
+from prism_kernels.cpu.places import Plan, Planned
 from prism_kernels.cpu.registers import (
     FEW_ROWS,
     FEW_ROWS_K_BLOCK,
@@ -28,6 +29,7 @@ from prism_kernels.nests import Nest
 from prism_kernels.tile import (
     Axis,
     Contract,
+    Intermediate,
     Load,
     Map,
     Stage,
@@ -52,6 +54,8 @@ BANDWIDTH_GBPS = {"L1": 150.0, "L2": 110.0, "L3": 25.0}
 FMA_PER_S = {Form.AXPY: 7e9, Form.DOT: 3.4e9, Form.LOOPS: 1.5e9}
 """Vector multiply-adds of one thread."""
 VECTOR_OPS_PER_S = 3.5e9
+LIBRARY_STREAM = 0.5
+"""What a product by NumPy reaches of the bandwidth where it has few rows."""
 
 OP_WEIGHTS = {
     "div": 4, "reciprocal": 4, "sqrt": 5, "rsqrt": 8, "exp": 16, "log": 24, "sigmoid": 22,
@@ -60,40 +64,85 @@ OP_WEIGHTS = {
 """Vector operations of an elementwise operator; 1 for the others."""
 
 
-def check_resources(plan: Plan, element_bytes: int, threads: int) -> None:
+def workspace_elements(plans: Sequence[Planned]) -> int:
+    """Elements of the workspace of one thread: kernels use it one after the other."""
+    return max((p.workspace_elements for p in plans if isinstance(p, Plan)), default=0)
+
+
+def check_resources(
+    plans: Sequence[Planned], between: Sequence[Intermediate], element_bytes: int, threads: int
+) -> None:
     """Refuse what does not fit.
 
     Raises:
-        KernelError: the workspace is too large, or an offset does not fit 64 bits.
+        KernelError: the workspace is too large, or what lies between the kernels, or an offset does
+            not fit 64 bits.
     """
-    size = plan.workspace_elements * element_bytes * threads
+    size = workspace_elements(plans) * element_bytes * threads
     if size > WORKSPACE_LIMIT_BYTES:
         raise KernelError(
             f"its intermediate tiles need {size >> 20} MB on {threads} threads, more than "
             f"{WORKSPACE_LIMIT_BYTES >> 20} MB; use more blocks or loop iterations"
         )
-    for tensor in (*plan.program.inputs.values(), *plan.program.outputs.values()):
-        elements = math.prod(plan.program.sizes[dim] for dim, _ in tensor.strides)
-        if elements * element_bytes > _LARGEST_OFFSET:
-            raise KernelError(f"{tensor.name} has {elements} elements: 64-bit offsets overflow")
+    size = sum(math.prod(tensor.shape) for tensor in between) * element_bytes
+    if size > WORKSPACE_LIMIT_BYTES:
+        raise KernelError(
+            f"the tensors between its kernels need {size >> 20} MB, more than "
+            f"{WORKSPACE_LIMIT_BYTES >> 20} MB; use fewer blocks along stacked grid dims"
+        )
+    for program in (plan.program for plan in plans):
+        for tensor in (*program.inputs.values(), *program.outputs.values()):
+            elements = math.prod(program.sizes[dim] for dim, _ in tensor.strides)
+            if elements * element_bytes > _LARGEST_OFFSET:
+                raise KernelError(f"{tensor.name} has {elements} elements: 64-bit offsets overflow")
 
 
-def schedules(plan: Plan, registers: Registers) -> dict[str, tuple[int, ...]]:
-    """The options that change this plan's code: name -> choices, default first (0: automatic)."""
+def schedules(plans: Sequence[Planned], registers: Registers) -> dict[str, tuple[int, ...]]:
+    """The options that change these plans' code: name -> choices, default first (0: automatic)."""
     out: dict[str, tuple[int, ...]] = {}
-    for c in plan.contractions.values():
-        if stream_bytes(plan.program, c, registers) <= LONG_STREAM_BYTES:
+    ours = (plan for plan in plans if isinstance(plan, Plan))
+    for program, c in ((p.program, c) for p in ours for c in p.contractions.values()):
+        if stream_bytes(program, c, registers) <= LONG_STREAM_BYTES:
             continue
-        if c.form is Form.AXPY and axpy_blocks(plan.program, c, registers).k_block in range(1, 17):
+        if c.form is Form.AXPY and axpy_blocks(program, c, registers).k_block in range(1, 17):
             out["KB"] = (8, 16)
         elif c.form is Form.DOT:
             out["U"] = (0, 1)
     return dict(sorted(out.items()))
 
 
-def estimate(plan: Plan, registers: Registers, device: Device) -> float:
-    """Predicted seconds of one run from cold caches."""
-    return _Model(plan, registers, device).seconds()
+def estimate(plans: Sequence[Planned], registers: Registers, device: Device) -> float:
+    """Predicted seconds of one run from cold caches, kernel after kernel."""
+    total = 0.0
+    warm: set[str] = set()
+    for plan in plans:
+        if isinstance(plan, LibraryCall):
+            total += _library_seconds(plan, registers, device)
+        else:
+            total += _Model(plan, registers, device, frozenset(warm)).seconds()
+        warm |= _left_in_cache(plan.program, registers.element_bytes, device.l3_bytes)
+    return total
+
+
+def _library_seconds(call: LibraryCall, registers: Registers, device: Device) -> float:
+    """A contraction by NumPy: memory or arithmetic, whichever is slower, on all threads."""
+    batch, rows, columns = (call.extent(dims) for dims in call.dims())
+    depth = call.extent((call.depth,))
+    elements = batch * (rows * depth + depth * columns + rows * columns)
+    memory = elements * registers.element_bytes / (LIBRARY_STREAM * device.stream_gbps * 1e9)
+    products = batch * rows * depth * columns / registers.lanes
+    return LAUNCH_S + max(memory, products / (FMA_PER_S[Form.AXPY] * device.threads))
+
+
+def _left_in_cache(program: TileProgram, element_bytes: int, l3_bytes: int) -> set[str]:
+    """The arrays that a kernel touched and that may still be in the last cache after it."""
+    tensors = [program.inputs[n.source] for n in program.nodes if isinstance(n, Load)]
+    tensors += [program.outputs[n.target] for n in program.nodes if isinstance(n, Store)]
+    return {
+        t.name
+        for t in tensors
+        if math.prod(program.sizes[dim] for dim, _ in t.strides) * element_bytes <= l3_bytes
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +159,10 @@ class _Traffic:
 
 
 class _Model:
-    def __init__(self, plan: Plan, registers: Registers, device: Device) -> None:
+    def __init__(
+        self, plan: Plan, registers: Registers, device: Device, warm: frozenset[str]
+    ) -> None:
+        self.warm = warm
         self.plan = plan
         self.program = plan.program
         self.registers = registers
@@ -135,7 +187,7 @@ class _Model:
         return traffic.seconds + trips * NEST_S
 
     def _elementwise(self, nest: Nest, trips: int) -> _Traffic:
-        elements = math.prod(self.program.chunk(a) for a in nest.space) * trips
+        elements = self.program.elements(nest.space) * trips
         touched = {j for i in nest.nodes for j in (i, *operands(self.program.nodes[i]))}
         in_memory = [v for v in sorted(touched) if self._is_in_memory(v)]
         memory = sum(self._access(v, trips) for v in in_memory)
@@ -157,8 +209,7 @@ class _Model:
 
     def _contraction(self, c: Contraction, trips: int) -> _Traffic:
         rows, columns, batch, depth = (
-            math.prod(self.program.chunk(a) for a in axes)
-            for axes in (c.rows, c.columns, c.batch, (c.depth,))
+            self.program.elements(axes) for axes in (c.rows, c.columns, c.batch, (c.depth,))
         )
         lanes = self.registers.lanes
         products = rows * batch * trips
@@ -192,7 +243,7 @@ class _Model:
             far = self._strides(c.stream)[c.depth.dim] * self.bytes % 4096 == 0
             if far and rows <= FEW_ROWS:  # more than 8 such rows fall out of one L1 set
                 seconds *= 1 + max(0, blocks.k_block - FEW_ROWS_K_BLOCK) / 32
-        size = _elements(self.program, self.program.axes[c.stream]) * self.bytes
+        size = self.program.elements(self.program.axes[c.stream]) * self.bytes
         return seconds + self._move(size, trips * (-(-rows // blocks.rows) - 1))
 
     # -- memory
@@ -203,7 +254,7 @@ class _Model:
         The first touch of an array comes from memory, in contiguous pieces of `piece` bytes.
         """
         node, axes = self.program.nodes[v], self.program.axes[v]
-        size = _elements(self.program, axes) * self.bytes
+        size = self.program.elements(axes) * self.bytes
         is_argument = isinstance(node, Store) or self.plan.places[v].is_argument
         name = node.source if isinstance(node, Load) else f"v{v}"
         if not is_argument or name in self.seen:
@@ -214,7 +265,8 @@ class _Model:
         if whole <= self.device.l3_bytes:  # one of the blocks that read it brings it in
             cold //= self._sharing(axes)
         piece = piece or self._piece(v, axes)
-        from_memory = cold / self._stream() * (1 + RESTART_BYTES / piece)
+        rate = BANDWIDTH_GBPS["L3"] * 1e9 if name in self.warm else self._stream()
+        from_memory = cold / rate * (1 + RESTART_BYTES / piece)
         return from_memory + (size * trips - cold) / self._bandwidth(size)
 
     def _move(self, size: int, times: int) -> float:
@@ -255,7 +307,3 @@ class _Model:
         if isinstance(node, Store):
             return dict(self.program.outputs[node.target].strides)
         return self.plan.places[v].strides
-
-
-def _elements(program: TileProgram, axes: tuple[Axis, ...]) -> int:
-    return math.prod(program.chunk(a) for a in axes)

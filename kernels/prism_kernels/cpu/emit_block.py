@@ -12,7 +12,7 @@ from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cpu.contraction import Form
 from prism_kernels.cpu.emit_contraction import emit_contraction
 from prism_kernels.cpu.emit_nest import emit_nest, identity
-from prism_kernels.cpu.places import Pack, input_pointer
+from prism_kernels.cpu.places import Pack, input_pointer, output_pointer
 from prism_kernels.cpu.registers import Registers
 from prism_kernels.cpu.writer import Extent, Writer
 from prism_kernels.describe import describe_node
@@ -28,14 +28,15 @@ from prism_kernels.tile import (
 )
 
 
-def emit_block(w: Writer, registers: Registers) -> None:
-    """Write the body of the block function."""
-    _Block(w, registers).emit()
+def emit_block(w: Writer, registers: Registers, workspace: int) -> None:
+    """Write the body of the block function; `workspace` is the place of the last array."""
+    _Block(w, registers, workspace).emit()
 
 
 class _Block:
-    def __init__(self, w: Writer, registers: Registers) -> None:
+    def __init__(self, w: Writer, registers: Registers, workspace: int) -> None:
         self.w = w
+        self.workspace = workspace
         self.registers = registers
         self.plan = w.plan
         self.program = w.program
@@ -55,7 +56,7 @@ class _Block:
         """Which chunk of each dimension is this block's."""
         w = self.w
         for g in reversed([g for g in self.program.grid if g.count > 1]):
-            what = f"{g.count} blocks" + (f" along {g.dim}, {g.tile} each" if g.dim else "")
+            what = w.describe_chunks(g)
             w.line(f"{w.block_index(g.name)} = index % {g.count}  # {what}")
             w.line(f"index = index // {g.count}")
             if g.dim is not None:
@@ -68,38 +69,46 @@ class _Block:
         """Pointers to this block's part of every array."""
         w = self.w
         seen: set[str] = set()
+        stack: tuple[DataDim, str] | None
         for i, node in enumerate(self.program.nodes):
             match node:
                 case Load(source=source):
                     name = input_pointer(self.program, source)
-                    tensor = self.program.inputs[source]
-                case Store(target=name):
-                    tensor = self.program.outputs[name]
+                    tensor, stack = self.program.inputs[source], None
+                case Store(target=target, stack=stack):
+                    name = output_pointer(self.program, target)
+                    tensor = self.program.outputs[target]
                 case _:
                     continue
             if name in seen:
                 continue
             seen.add(name)
-            at = self._block_start(self.program.axes[i], dict(tensor.strides))
+            at = self._block_start(self.program.axes[i], dict(tensor.strides), stack)
             base = f"argument(arrays, {tensor.position})"
             w.line(f"{name} = " + (f"offset({base}, {at})" if at else base))
 
-    def _block_start(self, axes: Sequence[Axis], strides: dict[DataDim, int]) -> str:
+    def _block_start(
+        self,
+        axes: Sequence[Axis],
+        strides: dict[DataDim, int],
+        stack: tuple[DataDim, str] | None,
+    ) -> str:
+        """Where this block's part of an array starts."""
         terms = []
         for a in axes:
             grid = self.w.grid_dim(a)
             if grid is not None and grid.count > 1:
-                start, stride = self.w.start(grid), strides[a.dim]
-                terms.append(start if stride == 1 else f"{start} * {stride}")
-        return " + ".join(terms)
+                terms.append((self.w.start(grid), strides[a.dim]))
+        for dim, par in [stack] if stack else []:
+            if any(g.name == par and g.count > 1 for g in self.program.grid):
+                terms.append((self.w.block_index(par), strides[dim]))
+        return " + ".join(at if stride == 1 else f"{at} * {stride}" for at, stride in terms)
 
     def _buffers(self) -> None:
         w = self.w
         if any(b.offset is not None for b in self.plan.buffers):
-            # the workspace is the last array: after the outputs
-            position = 1 + max(t.position for t in self.program.outputs.values())
             size = self.plan.workspace_elements
-            w.line(f"workspace = offset(argument(arrays, {position}), thread * {size})")
+            w.line(f"workspace = offset(argument(arrays, {self.workspace}), thread * {size})")
         for b in self.plan.buffers:
             if b.offset is None:
                 maker = w.kernel(f"stack_{b.elements}", f"stack({b.elements}, {w.dtype!r})")

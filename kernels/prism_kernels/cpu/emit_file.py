@@ -1,9 +1,10 @@
-"""Writes a kernel file: the header that documents it, imports, micro-kernels, the block function.
+"""Writes a kernel file: the header that documents it, imports, micro-kernels, block functions.
 
-The block function is called once per block, by address, from one precompiled parallel launcher
-(`prism_kernels.cpu.launch`). It is compiled serially as a `cfunc`, which takes a quarter of the
-time of compiling a parallel loop around it. Its machine code is not kept: Numba's cache on disk is
-a pickle, and reading a pickle runs what is in it.
+There is one block function for each kernel of the graph. It is called once per block, by address,
+from one precompiled parallel launcher (`prism_kernels.cpu.launch`). It is compiled serially as a
+`cfunc`, which takes a quarter of the time of compiling a parallel loop around it. Its machine code
+is not kept: Numba's cache on disk is a pickle, and reading a pickle runs what is in it. A kernel
+that is the library's is a function that calls NumPy instead.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import numpy as np
 
 from prism_kernels.cpu import functions, intrinsics, vector
 from prism_kernels.cpu.emit_block import emit_block
-from prism_kernels.cpu.places import Plan
+from prism_kernels.cpu.library import LibraryCall, emit_call
+from prism_kernels.cpu.places import Planned
 from prism_kernels.cpu.registers import Registers
 from prism_kernels.cpu.writer import Writer
 
@@ -34,19 +36,21 @@ Emitted by Prism (runtime {runtime}). An edited file is not loaded: change the p
 from __future__ import annotations
 
 from numba import cfunc
-from numpy import {dtype} as real
+from numpy import {numpy}{dtype} as real
 
 {imports}
 
 INF = real("inf")
 NAN = real("nan")
 LOWEST = real({lowest!r})
-{kernels}
+{kernels}{blocks}'''
+
+_BLOCK = """
 
 @cfunc(signature({dtype!r}), fastmath=set(FASTMATH), error_model="numpy")
-def block(index, thread, arrays):
+def {name}(index, thread, arrays):
 {body}
-'''
+"""
 
 _INTRINSICS = (
     "absolute", "argument", "bound", "exp", "gelu_erf", "gelu_tanh", "load", "log", "maximum",
@@ -54,23 +58,40 @@ _INTRINSICS = (
 )  # fmt: skip
 
 
+def function_names(plans: Sequence[Planned]) -> tuple[str, ...]:
+    """What the functions of a file are called, one for each kernel."""
+    names = ("library" if isinstance(plan, LibraryCall) else "block" for plan in plans)
+    return tuple(f"{name}{k}" if len(plans) > 1 else name for k, name in enumerate(names))
+
+
 def emit_file(
-    plan: Plan, dtype: str, registers: Registers, title: str, header: Sequence[str]
+    plans: Sequence[Planned], dtype: str, registers: Registers, title: str, header: Sequence[str]
 ) -> str:
-    """The text of the kernel file for a planned tile program."""
-    w = Writer(plan, dtype, registers.lanes)
-    emit_block(w, registers)
-    kernels = "".join(f"{name} = {maker}\n" for name, maker in w.kernels.items())
-    body = "\n".join(w.lines)
+    """The text of the kernel file for the planned tile programs of a graph."""
+    programs = [plan.program for plan in plans]
+    tensors = (t for p in programs for t in (*p.inputs.values(), *p.outputs.values()))
+    workspace = 1 + max(t.position for t in tensors)
+    makers: dict[str, str] = {}
+    blocks = ""
+    for name, plan in zip(function_names(plans), plans, strict=True):
+        if isinstance(plan, LibraryCall):
+            blocks += emit_call(plan, name)
+            continue
+        w = Writer(plan, dtype, registers.lanes)
+        emit_block(w, registers, workspace)
+        makers |= w.kernels
+        blocks += _BLOCK.format(dtype=dtype, name=name, body="\n".join(w.lines))
+    kernels = "".join(f"{name} = {maker}\n" for name, maker in makers.items())
     return _TEMPLATE.format(
         title=title,
         header="\n".join(header),
         runtime=runtime_digest(),
         dtype=dtype,
-        imports=_imports(kernels + body),
+        numpy="matmul, " if any(isinstance(plan, LibraryCall) for plan in plans) else "",
+        imports=_imports(kernels + blocks),
         lowest=float(-np.finfo(dtype).max),
         kernels=kernels,
-        body=body,
+        blocks=blocks,
     )
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import assert_never
 
 from prism.ir import AccumulatorKind
-from prism_kernels.cpu.places import Place
+from prism_kernels.cpu.places import Place, output_pointer
 from prism_kernels.cpu.writer import Writer
 from prism_kernels.expressions import COMBINE, expression
 from prism_kernels.nests import Nest
@@ -179,7 +179,8 @@ class _Nest:
                 self._accumulate(i, node, self.values[operand])
             case Store(operand=operand, target=target):
                 if i not in self.plan.in_place:
-                    output = Place(target, dict(self.program.outputs[target].strides))
+                    strides = dict(self.program.outputs[target].strides)
+                    output = Place(output_pointer(self.program, target), strides)
                     w.line(f"store({self._at(output, axes)}, {self.values[operand]})")
             case Load() | Scalar():
                 raise AssertionError("belongs to no nest")

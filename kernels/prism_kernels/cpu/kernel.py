@@ -11,7 +11,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -28,6 +29,8 @@ from prism_kernels.seal import read_sealed
 from prism_kernels.signature import Signature
 
 _ALIGN = 64
+
+Step = Callable[[Sequence[NDArray[np.generic]]], None]
 
 
 def load_kernel(path: Path, meta: dict[str, Any]) -> CpuKernel:
@@ -47,18 +50,22 @@ def load_kernel(path: Path, meta: dict[str, Any]) -> CpuKernel:
 
 
 class CpuKernel:
-    """A compiled kernel (`prism.protocols.Kernel`). Calls from several threads take turns."""
+    """A compiled kernel (`prism.protocols.Kernel`). Calls from several threads take turns.
+
+    What the kernels of a graph hand on to one another, and their workspace, is allocated once.
+    """
 
     facts: Mapping[str, int | float | str] = MappingProxyType({})
     predicted_s: float | None = None
 
     def __init__(self, module: ModuleType, meta: dict[str, Any]) -> None:
         self._module = module  # keeps the machine code alive
-        self._address: int = module.block.address
-        self._blocks: int = meta["blocks"]
+        self._steps = _steps(module, meta["launches"])
         self._signature = Signature.of(meta)
+        dtype = self._signature.dtype
+        self._between = tuple(aligned_empty(tuple(t["shape"]), dtype) for t in meta["between"])
         elements: int = meta["workspace_elements"] * maximum_threads()
-        self._workspace = aligned_empty((elements,), self._signature.dtype)
+        self._workspace = aligned_empty((elements,), dtype)
         self._turn = threading.Lock()
 
     def takes(self, value: object) -> bool:
@@ -105,7 +112,21 @@ class CpuKernel:
         self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
     ) -> None:
         with self._turn:
-            launch(self._address, self._blocks, [*arrays, *outputs, self._workspace])
+            every = [*arrays, *outputs, *self._between, self._workspace]
+            for step in self._steps:
+                step(every)
+
+
+def _steps(module: ModuleType, launches: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+    """What to call with all arrays, one after the other: launches together, or the library."""
+    out: list[Step] = []
+    for is_library, group in groupby(launches, lambda each: "library" in each):
+        if is_library:
+            out += [getattr(module, each["library"]) for each in group]
+        else:
+            ours = [(getattr(module, each["block"]).address, each["blocks"]) for each in group]
+            out.append(partial(launch, ours))
+    return tuple(out)
 
 
 class BoundCpuKernel:

@@ -125,9 +125,15 @@ def _threads() -> int:
     return int(get_num_threads())
 
 
-def launch(address: int, blocks: int, arrays: Sequence[NDArray[np.generic]]) -> None:
-    """Call the block function at `address` for every block, with pointers to the arrays."""
+def launch(kernels: Sequence[tuple[int, int]], arrays: Sequence[NDArray[np.generic]]) -> None:
+    """Run kernels, block function and number of blocks, one after the other on the same arrays."""
     pointers = np.array([address_of(a) for a in arrays], np.int64)
+    for address, blocks in kernels:
+        _launch(address, blocks, pointers)
+
+
+def _launch(address: int, blocks: int, pointers: NDArray[np.int64]) -> None:
+    """Call the block function at `address` for every block."""
     threads = min(_threads(), blocks) if blocks > 1 else 1
     if threads == 1:
         _launch_range(address, 0, blocks, 0, pointers)

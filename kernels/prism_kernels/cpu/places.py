@@ -19,6 +19,7 @@ from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cpu.contraction import Contraction, Form, plan_contraction
+from prism_kernels.cpu.library import LibraryCall
 from prism_kernels.nests import Nests, form_nests
 from prism_kernels.tile import (
     Accumulate,
@@ -96,11 +97,24 @@ class Plan:
     workspace_elements: int
 
 
+Planned = Plan | LibraryCall
+"""A kernel of a graph: ours, or a call of the library."""
+
+
 def input_pointer(program: TileProgram, source: str) -> str:
     """The variable that points to this block's part of an input: `in_` and its name."""
     clean = re.sub(r"\W", "_", source, flags=re.ASCII)
     twins = [n for n in program.inputs if re.sub(r"\W", "_", n, flags=re.ASCII) == clean]
     return f"in_{clean}" + (f"_{twins.index(source)}" if len(twins) > 1 else "")
+
+
+def output_pointer(program: TileProgram, target: str) -> str:
+    """The variable that points to this block's part of an output: its name, `out_t0` for a t0."""
+    if not program.is_between(target):
+        return target
+    clean = re.sub(r"\W", "_", target, flags=re.ASCII)
+    twins = [n for n in program.outputs if re.sub(r"\W", "_", n, flags=re.ASCII) == clean]
+    return f"out_{clean}" + (f"_{twins.index(target)}" if len(twins) > 1 else "")
 
 
 def plan(program: TileProgram, element_bytes: int) -> Plan:
@@ -210,7 +224,8 @@ class _Planner:
             if isinstance(node, Store) and self._can_be_output(i, j, node, order):
                 tensor = self.program.outputs[node.target]
                 self.in_place.add(j)
-                self.places[i] = Place(node.target, dict(tensor.strides), is_argument=True)
+                pointer = output_pointer(self.program, node.target)
+                self.places[i] = Place(pointer, dict(tensor.strides), is_argument=True)
                 return
         by_dim = {a.dim: a for a in axes}
         self.places[i] = self._buffer(f"v{i}", tuple(by_dim[a.dim] for a in order))
@@ -247,7 +262,8 @@ class _Planner:
 
     def _is_smaller_operand(self, i: ValueId, node: Contract) -> bool:
         other = node.right if node.left == i else node.left
-        return self._elements(self.program.axes[i]) <= self._elements(self.program.axes[other])
+        axes = self.program.axes
+        return self.program.elements(axes[i]) <= self.program.elements(axes[other])
 
     # -- contractions
 
@@ -268,7 +284,7 @@ class _Planner:
             self.program.chunk(a) > 1 and place.strides[a.dim] * self.bytes >= FAR_ROW_BYTES
             for a in c.rows
         )
-        size = self._elements(axes) * self.bytes
+        size = self.program.elements(axes) * self.bytes
         if not must and not (place.is_argument and far and size <= PACK_BYTES):
             return
         order = (*c.batch, *c.rows, c.depth)
@@ -282,12 +298,6 @@ class _Planner:
         strides = dict(tensor.strides)
         loop_stride = next((strides[a.dim] for a in self.program.axes[i] if a.looped), 0)
         return Place(input_pointer(self.program, source), strides, loop_stride, is_argument=True)
-
-    def _elements(self, axes: Iterable[Axis]) -> int:
-        total = 1
-        for axis in axes:
-            total *= self.program.chunk(axis)
-        return total
 
     def _buffer(self, name: str, order: tuple[Axis, ...]) -> Place:
         """A row-major buffer with padded rows."""

@@ -8,7 +8,6 @@ are taken whole into registers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -64,8 +63,8 @@ def registers_of(
 
 def axpy_blocks(program: TileProgram, c: Contraction, regs: Registers) -> AxpyBlocks:
     """The block sizes of a contraction in AXPY form."""
-    rows = math.prod(program.chunk(a) for a in c.rows)
-    columns = math.prod(program.chunk(a) for a in c.columns)
+    rows = program.elements(c.rows)
+    columns = program.elements(c.columns)
     row_vectors = -(-columns // regs.lanes)
     k_block = _k_block(program, c, regs, rows, columns)
     budget = regs.vectors * 3 // 4
@@ -96,7 +95,7 @@ def _k_block(program: TileProgram, c: Contraction, regs: Registers, rows: int, c
 def stream_bytes(program: TileProgram, c: Contraction, regs: Registers) -> int:
     """What a block reads of the stream, all iterations together."""
     axes = program.axes[c.stream]
-    tile = math.prod(program.chunk(a) for a in axes) * regs.element_bytes
+    tile = program.elements(axes) * regs.element_bytes
     is_looped = program.loop is not None and any(a.looped for a in axes)
     return tile * program.loop.count if is_looped and program.loop else tile
 
@@ -104,9 +103,9 @@ def stream_bytes(program: TileProgram, c: Contraction, regs: Registers) -> int:
 def dot_rows(program: TileProgram, c: Contraction, regs: Registers) -> int:
     """How many rows of the stream a DOT micro-kernel takes: a power of two."""
     row_bytes = program.chunk(c.depth) * regs.element_bytes
-    rows = min(math.prod(program.chunk(a) for a in c.rows), regs.row_block or 8)
+    rows = min(program.elements(c.rows), regs.row_block or 8)
     # short rows follow each other in memory: one at a time reads a plain stream
     wish = 1 if row_bytes <= SHORT_ROW_BYTES else min(4, regs.vectors // rows)
-    columns = math.prod(program.chunk(a) for a in c.columns)
+    columns = program.elements(c.columns)
     largest = max(1, min(regs.dot_rows or wish, regs.lanes, columns))
     return 1 << (largest.bit_length() - 1)

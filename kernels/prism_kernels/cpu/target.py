@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ from prism.errors import KernelError
 from prism.ir import DataDim, MuGraph, SGraph, bind_sizes, output_name
 from prism.protocols import Device, KernelSource
 from prism_kernels.cpu import cost, device
-from prism_kernels.cpu.emit_file import emit_file, runtime_digest
+from prism_kernels.cpu.emit_file import emit_file, function_names, runtime_digest
 from prism_kernels.cpu.kernel import CpuKernel, evict_caches, load_kernel
-from prism_kernels.cpu.places import Plan, plan
+from prism_kernels.cpu.library import LibraryCall, library_call
+from prism_kernels.cpu.places import Planned, plan
 from prism_kernels.cpu.registers import Registers, registers_of
 from prism_kernels.describe import describe
 from prism_kernels.lower import lower
 from prism_kernels.seal import seal
+from prism_kernels.tile import Intermediate
 
 _ELEMENT_BYTES = {"float32": 4, "float64": 8}
 
@@ -31,7 +34,7 @@ class CpuTarget:
 
     def device(self) -> Device:
         """The machine at hand."""
-        return device.device()
+        return replace(device.device(), workspace_bytes=cost.WORKSPACE_LIMIT_BYTES)
 
     def schedules(self, graph: SGraph, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
         """The emitter's own options for this graph: name -> choices, the default first."""
@@ -40,10 +43,10 @@ class CpuTarget:
         )
         mu = MuGraph(graph, tuple(bind_sizes(graph.program, sizes).items()), pars)
         try:
-            planned = plan(lower(mu), _ELEMENT_BYTES["float32"])
+            plans, _ = _planned(mu, _ELEMENT_BYTES["float32"])
         except KernelError:
             return {}  # `refusal` says why
-        return cost.schedules(planned, self._registers(mu, "float32"))
+        return cost.schedules(plans, self._registers(mu, "float32"))
 
     def estimate(self, mu: MuGraph, dtype: str) -> float:
         """Predicted seconds of one run, for ordering candidates only.
@@ -51,7 +54,8 @@ class CpuTarget:
         Raises:
             KernelError: the muGraph is refused.
         """
-        return cost.estimate(self._plan(mu, dtype), self._registers(mu, dtype), self.device())
+        plans, _ = self._plan(mu, dtype)
+        return cost.estimate(plans, self._registers(mu, dtype), self.device())
 
     def refusal(self, mu: MuGraph, dtype: str) -> str | None:
         """Why this muGraph cannot run here, or None."""
@@ -67,10 +71,12 @@ class CpuTarget:
         Raises:
             KernelError: the muGraph is refused.
         """
-        planned, graph = self._plan(mu, dtype), mu.graph.program
-        title = f"CPU kernel for {graph.name}."
+        graph, (plans, between) = mu.graph.program, self._plan(mu, dtype)
+        names = function_names(plans)
+        several = f"s {', '.join(names)}, run one after the other," if len(names) > 1 else ""
+        title = f"CPU kernel{several} for {graph.name}."
         header = describe(mu, dtype)
-        text = emit_file(planned, dtype, self._registers(mu, dtype), title, header)
+        text = emit_file(plans, dtype, self._registers(mu, dtype), title, header)
         sizes = dict(mu.sizes)
 
         def array(name: str, axes: Sequence[DataDim | None]) -> dict[str, Any]:
@@ -83,8 +89,9 @@ class CpuTarget:
             "dtype": dtype,
             "arguments": [array(a.name, a.axes) for a in graph.arguments],
             "outputs": [array(output_name(k), o.axes) for k, o in enumerate(graph.outputs)],
-            "blocks": math.prod(g.count for g in planned.program.grid),
-            "workspace_elements": planned.workspace_elements,
+            "between": [{"name": t.name, "shape": list(t.shape)} for t in between],
+            "workspace_elements": cost.workspace_elements(plans),
+            "launches": [_launch(name, p) for name, p in zip(names, plans, strict=True)],
         }
         meta["seal"] = seal(text, meta)
         return KernelSource(text, meta)
@@ -104,14 +111,40 @@ class CpuTarget:
         """Evict caches, so that the next timed run reads its arguments from memory."""
         evict_caches()
 
-    def _plan(self, mu: MuGraph, dtype: str) -> Plan:
+    def _plan(
+        self, mu: MuGraph, dtype: str
+    ) -> tuple[tuple[Planned, ...], tuple[Intermediate, ...]]:
+        """The plans of a muGraph's kernels, and the tensors between them."""
         if dtype not in _ELEMENT_BYTES:
             raise KernelError(f"the cpu target runs {' and '.join(self.dtypes)}, not {dtype}")
-        planned = plan(lower(mu), _ELEMENT_BYTES[dtype])
-        cost.check_resources(planned, _ELEMENT_BYTES[dtype], device.maximum_threads())
-        return planned
+        size = _ELEMENT_BYTES[dtype]
+        plans, between = _planned(mu, size)
+        cost.check_resources(plans, between, size, device.maximum_threads())
+        return plans, between
 
     def _registers(self, mu: MuGraph, dtype: str) -> Registers:
         size = _ELEMENT_BYTES[dtype]
         lanes = device.vector_bits() // 8 // size
         return registers_of(device.vector_registers(), lanes, size, dict(mu.schedule))
+
+
+def _planned(
+    mu: MuGraph, element_bytes: int
+) -> tuple[tuple[Planned, ...], tuple[Intermediate, ...]]:
+    """The plans of a muGraph's kernels, and the tensors between them.
+
+    A library's kernel whose references ask for more than a contraction is run as ours.
+    """
+    lowered = lower(mu, has_library=True)
+    plans: list[Planned] = []
+    for op, program in zip(mu.graph.kernels, lowered.programs, strict=True):
+        call = library_call(program) if op.library else None
+        plans.append(call or plan(program, element_bytes))
+    return tuple(plans), lowered.between
+
+
+def _launch(name: str, planned: Planned) -> dict[str, Any]:
+    """What a kernel is run with."""
+    if isinstance(planned, LibraryCall):
+        return {"library": name}
+    return {"block": name, "blocks": math.prod(g.count for g in planned.program.grid)}

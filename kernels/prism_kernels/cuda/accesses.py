@@ -45,7 +45,7 @@ def touched(plan: Plan, step: Step) -> Touched:
         case Action.FILL:
             _write(plan, out, i, spread_owner(plan, i))
         case Action.COPY:
-            owner = _owner(plan, i, plan.layouts[i], plan.program.axes[i])
+            owner = _owner(plan, i, plan.layout(i), plan.program.axes[i])
             out.writes.add((plan.staged[i].name, owner))
         case Action.RESCALE:
             _read_drifts(plan, out, i)
@@ -74,7 +74,7 @@ def _touch_node(plan: Plan, out: Touched, i: ValueId, nest: Nest) -> None:
     def owner(v: ValueId) -> Owner:
         if nest.nodes[0] in plan.tilings:
             return None
-        return _owner(plan, v, plan.layouts[nest.nodes[0]], nest.space)
+        return _owner(plan, v, plan.layout(nest.nodes[0]), nest.space)
 
     for v in reads(node):
         if not (v in nest.nodes and isinstance(program.nodes[v], Map)):

@@ -18,6 +18,11 @@ from numpy.typing import NDArray
 Facts = Mapping[str, int | float | str]
 
 
+def worst(found: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """What several kernels take at most: the facts of a file."""
+    return {name: max(facts[name] for facts in found) for name in found[0]}
+
+
 class Memory(Protocol):
     """Memory that a kernel reads or writes."""
 
@@ -27,14 +32,17 @@ class Memory(Protocol):
 
 
 class Code(Protocol):
-    """A compiled kernel."""
+    """The compiled kernels of a file."""
 
     @property
     def facts(self) -> Facts:
         """`registers`, `shared_bytes`, `spills`, as far as the backend knows them."""
 
     def launch(self, memories: Sequence[Memory], stream: int) -> None:
-        """Enqueue one run; arguments, outputs and workspace in the order of `kernel`."""
+        """Enqueue one run of all kernels, in order.
+
+        `memories` are the arguments, the outputs, the tensors between kernels, the workspace.
+        """
 
 
 class Backend(Protocol):

@@ -54,20 +54,21 @@ class Compiled:
 
 
 def compile_kernel(
-    text: str, meta: Mapping[str, Any], arch: str, path: Path | None = None
+    text: str, launch: Mapping[str, Any], arch: str, path: Path | None = None
 ) -> Compiled:
-    """Compile the text of a kernel file for an architecture such as `sm_90`.
+    """Compile one kernel of a kernel file for an architecture such as `sm_90`.
 
-    The text is run: it must be one that Prism emitted. `path` is the file it stands in.
+    `launch` is its entry in the metadata. The text is run: it must be one that Prism emitted.
+    `path` is the file it stands in.
 
     Raises:
         KernelError: the `cuda` extra is missing, or the kernel does not compile.
     """
     require_cuda()
     where = "the kernel" if path is None else str(path)
-    function = kernel_function(text, where)
+    function = kernel_function(text, where, launch["kernel"])
     start = time.perf_counter()
-    ltoir = _to_ltoir(function, meta, arch, where)
+    ltoir = _to_ltoir(function, launch, arch, where)
     middle = time.perf_counter()
     compiled = _linked_for(ltoir, arch, where, middle - start)
     if compiled.spills:
@@ -81,7 +82,7 @@ def _linked_for(ltoir: bytes, arch: str, where: str, front_s: float, *options: s
     return Compiled(arch=arch, **_read_log(log, where), front_s=front_s, link_s=0.0, cubin=cubin)
 
 
-def kernel_ptx(text: str, meta: Mapping[str, Any], arch: str, path: Path | None = None) -> str:
+def kernel_ptx(text: str, launch: Mapping[str, Any], arch: str, path: Path | None = None) -> str:
     """The PTX that becomes the cubin, to be read.
 
     Raises:
@@ -89,18 +90,19 @@ def kernel_ptx(text: str, meta: Mapping[str, Any], arch: str, path: Path | None 
     """
     require_cuda()
     where = "the kernel" if path is None else str(path)
-    ltoir = _to_ltoir(kernel_function(text, where), meta, arch, where)
+    function = kernel_function(text, where, launch["kernel"])
+    ltoir = _to_ltoir(function, launch, arch, where)
     with _linked(ltoir, arch, where, "-ptx") as (library, handle):
         ptx = bytearray(library.get_linked_ptx_size(handle))
         library.get_linked_ptx(handle, ptx)
     return _text(ptx)
 
 
-def kernel_function(text: str, where: str) -> Callable[..., None]:
-    """The Python function of a kernel file, its loops ready for a GPU (`prism_kernels.cuda.loops`).
+def kernel_function(text: str, where: str, kernel: str = "kernel") -> Callable[..., None]:
+    """A Python function of a kernel file, its loops ready for a GPU (`prism_kernels.cuda.loops`).
 
     Raises:
-        KernelError: the `cuda` extra is missing, or the text cannot be run.
+        KernelError: the `cuda` extra is missing, the text cannot be run, or has no such kernel.
     """
     require_cuda()
     loops = importlib.import_module("prism_kernels.cuda.loops")
@@ -109,17 +111,17 @@ def kernel_function(text: str, where: str) -> Callable[..., None]:
         tree, names = loops.count_in_32_bits(ast.parse(text, where))
         module.__dict__.update(names)
         exec(compile(tree, where, "exec"), module.__dict__)  # emitted by us
-        function: Callable[..., None] = module.__dict__["kernel"]
+        function: Callable[..., None] = module.__dict__[kernel]
     except Exception as error:
         raise KernelError(f"{where}: not a kernel file: {one_line(error)}") from error
     return function
 
 
-def kernel_signature(meta: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a Numba type
+def kernel_signature(launch: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a Numba type
     """The type of the kernel: nothing back, a pointer for each parameter."""
     intrinsics = importlib.import_module("prism_kernels.cuda.intrinsics")
     types = importlib.import_module("numba.types")
-    return types.void(*(intrinsics.pointer_to(dtype) for dtype in meta["parameters"]))
+    return types.void(*(intrinsics.pointer_to(dtype) for dtype in launch["parameters"]))
 
 
 def _capability(arch: str) -> tuple[int, int]:
@@ -129,14 +131,14 @@ def _capability(arch: str) -> tuple[int, int]:
 
 
 def _to_ltoir(
-    function: Callable[..., None], meta: Mapping[str, Any], arch: str, where: str
+    function: Callable[..., None], launch: Mapping[str, Any], arch: str, where: str
 ) -> bytes:
     cuda = importlib.import_module("numba.cuda")
     capability = _capability(arch)
     try:
         ltoir, _ = cuda.compile(
             function,
-            kernel_signature(meta),
+            kernel_signature(launch),
             cc=capability,
             device=False,
             debug=False,  # whatever the environment asks of Numba
@@ -144,7 +146,7 @@ def _to_ltoir(
             fastmath=False,
             abi="numba",
             output="ltoir",
-            launch_bounds=meta["threads"],
+            launch_bounds=launch["threads"],
         )
     except Exception as error:  # Numba and NVVM have many, none of ours
         raise KernelError(f"{where}: does not compile for {arch}: {one_line(error)}") from error

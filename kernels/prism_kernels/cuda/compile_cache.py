@@ -24,13 +24,13 @@ from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.toolchain import toolchain_versions
 from prism_kernels.seal import seal
 
-SCHEMA = 2
+SCHEMA = 3
 MAX_BYTES = 64 << 20
 """More than any kernel's machine code."""
 
 
-def cache_path(text: str, meta: Mapping[str, Any], arch: str) -> Path:
-    """The file of the machine code of this text for this architecture.
+def cache_path(text: str, launch: Mapping[str, Any], arch: str) -> Path:
+    """The file of the machine code of one kernel of this text for this architecture.
 
     Raises:
         KernelError: the `cuda` extra is missing.
@@ -38,8 +38,9 @@ def cache_path(text: str, meta: Mapping[str, Any], arch: str) -> Path:
     key = {
         "schema": SCHEMA,
         "text": digest(text),
-        "parameters": meta["parameters"],
-        "threads": meta["threads"],
+        "kernel": launch["kernel"],
+        "parameters": launch["parameters"],
+        "threads": launch["threads"],
         "arch": arch,
         "runtime": runtime_digest(),
         "versions": toolchain_versions(),
@@ -87,17 +88,17 @@ def _parse(text: str, name: str) -> Compiled:
 
 
 def compile_cached(
-    text: str, meta: Mapping[str, Any], arch: str, path: Path | None = None
+    text: str, launch: Mapping[str, Any], arch: str, path: Path | None = None
 ) -> Compiled:
     """`compile_kernel`, unless the cache has the machine code.
 
     Raises:
         KernelError: the `cuda` extra is missing, or the kernel does not compile.
     """
-    entry = cache_path(text, meta, arch)
+    entry = cache_path(text, launch, arch)
     known = read(entry)
     if known is not None:
         return known
-    compiled = compile_kernel(text, meta, arch, path)
+    compiled = compile_kernel(text, launch, arch, path)
     write(entry, compiled)
     return compiled

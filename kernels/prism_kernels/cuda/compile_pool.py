@@ -103,7 +103,7 @@ class CompilePool:
         results: dict[int, Result] = {}
         paths: list[Path] = []
         if self._cache:
-            paths = [compile_cache.cache_path(job.text, job.meta, job.arch) for job in jobs]
+            paths = [compile_cache.cache_path(job.text, job.launch, job.arch) for job in jobs]
             hits = {index: compile_cache.read(path) for index, path in enumerate(paths)}
             results = {index: hit for index, hit in hits.items() if hit is not None}
         try:

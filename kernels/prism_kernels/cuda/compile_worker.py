@@ -20,7 +20,7 @@ class Job:
     """One kernel for one architecture; see `compile_kernel`."""
 
     text: str
-    meta: Mapping[str, Any] = field(hash=False)
+    launch: Mapping[str, Any] = field(hash=False)
     arch: str
     path: Path | None = None
 
@@ -55,7 +55,7 @@ def main(descriptor: int) -> None:
 
 def _compile(job: Job) -> Compiled | Failure:
     try:
-        return compile_kernel(job.text, job.meta, job.arch, job.path)
+        return compile_kernel(job.text, job.launch, job.arch, job.path)
     except KernelError as error:
         return Failure("compile", str(error))
     except Exception as error:  # metadata that is not ours

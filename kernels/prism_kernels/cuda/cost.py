@@ -18,7 +18,7 @@ from prism_kernels.cuda.devices import Gpu, occupancy
 from prism_kernels.cuda.dialect import DTYPES, WARP
 from prism_kernels.cuda.layout import Layout, deal
 from prism_kernels.cuda.memory import Schedule
-from prism_kernels.cuda.plan import Plan, reads, reduced_axis
+from prism_kernels.cuda.plan import Place, Plan, reads, reduced_axis
 from prism_kernels.cuda.steps import Action, Step
 from prism_kernels.nests import Nest
 from prism_kernels.tile import (
@@ -134,12 +134,19 @@ class _Summing:
         )
 
     def _dram_bytes(self) -> float:
-        """Every argument and output once."""
-        tensors = (*self.program.inputs.values(), *self.program.outputs.values())
-        sizes = {
-            t.position: math.prod(self.program.sizes[d] for d, _ in t.strides) for t in tensors
-        }
-        return float(sum(sizes.values()) * DTYPES[self.plan.dtype])
+        """Every array that is read or written once; what the last kernel left is still in L2."""
+        sizes: dict[int, int] = {}
+        for i, node in enumerate(self.program.nodes):
+            match node:
+                case Load(source=source) if not self.program.is_between(source):
+                    tensor, place = self.program.inputs[source], self.plan.places[i]
+                case Store(target=target):
+                    tensor, place = self.program.outputs[target], self.plan.outputs[target]
+                case _:
+                    continue
+            elements = math.prod(self.program.sizes[d] for d, _ in tensor.strides)
+            sizes[tensor.position] = elements * DTYPES[place.dtype]
+        return float(sum(sizes.values()))
 
     def _step(self, step: Step) -> None:
         i = step.node
@@ -148,8 +155,8 @@ class _Summing:
             case Action.CLEAR | Action.FILL:
                 self._elementwise(axes, 1)
             case Action.COPY:
-                passes = self._passes(axes, self.plan.layouts[i])
-                self._loads(passes, axes)
+                passes = self._passes(axes, self.plan.layout(i))
+                self._loads(passes, axes, self.plan.places[i])
                 self.instructions += passes * 6
             case Action.RESCALE:
                 self._elementwise(axes, 6)
@@ -162,38 +169,42 @@ class _Summing:
 
     def _elementwise(self, axes: Iterable[Axis], weight: float) -> None:
         axes = tuple(axes)
-        layout = deal(axes, self.plan.extents(axes), self.plan.threads)
+        layout = deal(axes, self.program.extents(axes), self.plan.threads)
         self.instructions += self._passes(axes, layout) * (weight + 4)
         self.latency += 2 * SHARED_LATENCY
 
     def _passes(self, axes: Iterable[Axis], layout: Layout) -> int:
         return math.prod(layout.passes(a.dim, self.program.chunk(a)) for a in axes)
 
-    def _loads(self, count: float, axes: Iterable[Axis], at_once: float = IN_FLIGHT) -> None:
+    def _loads(
+        self, count: float, axes: Iterable[Axis], place: Place, at_once: float = IN_FLIGHT
+    ) -> None:
         """Loads per thread from global memory of a tile with these axes."""
-        self.traffic += self._tile_bytes(axes)
+        self.traffic += self._tile_bytes(axes, place)
         self.latency += LOAD_LATENCY * max(1.0, count / min(IN_FLIGHT, at_once))
 
-    def _tile_bytes(self, axes: Iterable[Axis]) -> int:
+    def _tile_bytes(self, axes: Iterable[Axis], place: Place) -> int:
         """Bytes of a tile in global memory."""
-        return math.prod(self.program.chunk(a) for a in axes) * DTYPES[self.plan.dtype]
+        return self.program.elements(axes) * DTYPES[place.dtype]
 
     def _contraction(self, i: ValueId) -> None:
         node, tiling = self.program.nodes[i], self.plan.tilings[i]
         assert isinstance(node, Contract)
         self.instructions += 1.3 * tiling.cost + 20
         self.latency += 4 * SHARED_LATENCY
-        chunks = self.plan.extents([*self.program.axes[node.left], *self.program.axes[node.right]])
+        axes = self.program.axes
+        chunks = self.program.extents((*axes[node.left], *axes[node.right]))
         depth = tiling.layout.passes(node.dim, chunks[node.dim])
         for v in (node.left, node.right):
-            if self.plan.place(v).is_argument:
+            place = self.plan.place(v)
+            if place.is_argument:
                 own = [a for a in self.program.axes[v] if a.dim != node.dim]
                 tile = math.prod(tiling.tile[a.dim] for a in own)
                 passes = math.prod(tiling.layout.passes(a.dim, chunks[a.dim]) for a in own)
-                self._loads(depth * passes, self.program.axes[v], at_once=4 * tile)
+                self._loads(depth * passes, self.program.axes[v], place, at_once=4 * tile)
 
     def _nest(self, nest: Nest) -> None:
-        layout = self.plan.layouts[nest.nodes[0]]
+        layout = self.plan.layout(nest.nodes[0])
         passes = self._passes(nest.space, layout)
         weight = 0.0
         read: set[ValueId] = set()
@@ -202,12 +213,13 @@ class _Summing:
             weight += self._weight(i)
             read.update(reads(node))
             if isinstance(node, Store):
-                self.traffic += self._tile_bytes(self.program.axes[i])
+                place = self.plan.outputs[node.target]
+                self.traffic += self._tile_bytes(self.program.axes[i], place)
         for v in read - set(nest.nodes):
             node = self.program.nodes[v]
             if isinstance(node, Load) and v not in self.plan.staged:
                 own = self._passes(self.program.axes[v], layout)
-                self._loads(own, self.program.axes[v])
+                self._loads(own, self.program.axes[v], self.plan.places[v])
                 weight += 3
             elif not isinstance(node, Scalar):
                 weight += 2

@@ -5,8 +5,9 @@ lockstep simulator (which runs it, see `prism_kernels.lockstep`). It defines one
 
     def kernel(in_x, in_w, out0, workspace):
 
-of statements that assign (also `+=` and the like), loop (`for i in range(..)` with a positive step)
-or branch (`if`), over these names and no others:
+or several (`kernel0`, `kernel1`, ..) that are launched one after the other, of statements that
+assign (also `+=` and the like), loop (`for i in range(..)` with a positive step) or branch (`if`),
+over these names and no others:
 
 * its parameters: pointers, read and written by `load_*` and `store_*` at element indices only;
 * `cuda.threadIdx.x`, `cuda.blockIdx.x`: grids and blocks have one dimension;

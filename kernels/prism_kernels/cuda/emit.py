@@ -1,34 +1,78 @@
-"""From a muGraph to the source of its CUDA kernel, in one function that names the stages."""
+"""From a muGraph to the source of its CUDA kernels, in one function that names the stages."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from prism.errors import KernelError
-from prism.ir import DataDim, MuGraph, output_name
+from prism.ir import DataDim, MuGraph, Program, output_name
 from prism.protocols import KernelSource
-from prism_kernels.cuda.cost import work_of
+from prism_kernels.cuda.cost import Work, work_of
 from prism_kernels.cuda.devices import MAX_BLOCKS, MAX_THREADS
 from prism_kernels.cuda.dialect import DTYPES, WARP
-from prism_kernels.cuda.emit_file import emit_file
+from prism_kernels.cuda.emit_file import emit_file, function_text
+from prism_kernels.cuda.emit_kernel import emit_kernel
 from prism_kernels.cuda.memory import Schedule, schedule
 from prism_kernels.cuda.places import THREADS, plan
-from prism_kernels.cuda.plan import Plan, input_pointers
+from prism_kernels.cuda.plan import Plan
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.describe import describe
 from prism_kernels.lower import lower
 from prism_kernels.seal import seal
+from prism_kernels.tile import Intermediate, Load, Store, TileProgram
 
 LARGEST_INDEX = 2**32 - 1
 """Element indices are unsigned 32-bit numbers."""
-WORKSPACE_LIMIT_BYTES = 1 << 30
+MEMORY_LIMIT_BYTES = 1 << 30
+"""Of what kernels keep in global memory beside arguments and outputs."""
 
 
-def plan_kernel(mu: MuGraph, dtype: str, shared_limit: int) -> tuple[Plan, Schedule]:
-    """Everything decided about a muGraph's kernel; `shared_limit` in bytes per block.
+@dataclass(frozen=True, slots=True)
+class PlannedKernel:
+    """Everything decided about one kernel."""
+
+    plan: Plan
+    schedule: Schedule
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks a launch has."""
+        return math.prod(g.count for g in self.plan.program.grid)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block."""
+        return 4 * self.schedule.shared_elements
+
+    @property
+    def workspace_elements(self) -> int:
+        """What all blocks keep in the workspace."""
+        return self.schedule.workspace_elements * self.blocks
+
+    def work(self) -> Work:
+        """What a launch does."""
+        return work_of(self.plan, self.schedule)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The kernels of a muGraph in launch order, and the tensors between them."""
+
+    kernels: tuple[PlannedKernel, ...]
+    between: tuple[Intermediate, ...]
+
+    @property
+    def workspace_elements(self) -> int:
+        """The workspace: kernels run one after the other, so one serves them all."""
+        return max(kernel.workspace_elements for kernel in self.kernels)
+
+
+def plan_kernels(mu: MuGraph, dtype: str, shared_limit: int) -> Planned:
+    """Everything decided about a muGraph's kernels; `shared_limit` in bytes per block.
 
     Raises:
         KernelError: the muGraph is refused; the message says why.
@@ -38,31 +82,36 @@ def plan_kernel(mu: MuGraph, dtype: str, shared_limit: int) -> tuple[Plan, Sched
     threads = dict(mu.schedule).get("T", THREADS[0])
     if threads not in range(WARP, MAX_THREADS + 1) or threads & (threads - 1):
         raise KernelError(f"T = {threads}: a block has a power of two of 32 to 1024 threads")
-    planned = plan(lower(mu), dtype, dict(mu.schedule))
-    scheduled = schedule(planned, shared_limit)
-    _check_indices(planned, scheduled)
-    return planned, scheduled
+    lowered = lower(mu)
+    kernels = []
+    for program in lowered.programs:
+        planned = plan(program, dtype, dict(mu.schedule))
+        kernels.append(PlannedKernel(planned, schedule(planned, shared_limit)))
+        _check(kernels[-1])
+    _check_between(lowered.between)
+    return Planned(tuple(kernels), lowered.between)
 
 
 def emit(mu: MuGraph, dtype: str, shared_limit: int, target: str) -> KernelSource:
-    """The kernel's source.
+    """The kernels' source.
 
     Raises:
         KernelError: the muGraph is refused.
     """
-    planned, scheduled = plan_kernel(mu, dtype, shared_limit)
+    planned = plan_kernels(mu, dtype, shared_limit)
     program, sizes = mu.graph.program, dict(mu.sizes)
-    workspace = scheduled.workspace_elements * blocks_of(planned)
-    tensors = planned.program.inputs
-    read = {tensors[n].position: p for n, p in input_pointers(planned.program).items()}
-    names = [read.get(k, f"unused_{k}") for k in range(len(program.arguments))]
-    names += [output_name(k) for k in range(len(program.outputs))]
-    parameters = [dtype] * len(names)
-    if workspace:
-        names.append("workspace")
-        parameters.append("float32")
-    title = f"CUDA kernel for {program.name}."
-    text = emit_file(Writer(planned, scheduled), names, title, describe(mu, dtype))
+    several = len(planned.kernels) > 1
+    dtypes = _array_dtypes(program, planned, dtype)
+    functions, launches = [], []
+    for k, kernel in enumerate(planned.kernels):
+        name = f"kernel{k}" if several else "kernel"
+        parameters = _parameters(kernel, dtypes, only_touched=several)
+        writer = Writer(kernel.plan, kernel.schedule)
+        emit_kernel(writer)
+        functions.append(function_text(name, list(parameters.values()), writer.lines))
+        launches.append(_launch(name, kernel, list(parameters), dtypes))
+    what = "CUDA kernels, launched one after the other," if several else "CUDA kernel"
+    text = emit_file(functions, f"{what} for {program.name}.", describe(mu, dtype))
 
     def array(name: str, axes: Sequence[DataDim | None]) -> dict[str, Any]:
         return {"name": name, "shape": [1 if d is None else sizes[d] for d in axes]}
@@ -74,33 +123,87 @@ def emit(mu: MuGraph, dtype: str, shared_limit: int, target: str) -> KernelSourc
         "dtype": dtype,
         "arguments": [array(a.name, a.axes) for a in program.arguments],
         "outputs": [array(output_name(k), o.axes) for k, o in enumerate(program.outputs)],
-        "parameters": parameters,
-        "blocks": blocks_of(planned),
-        "threads": planned.threads,
-        "shared_bytes": 4 * scheduled.shared_elements,
-        "workspace_elements": workspace,
-        "work": work_of(planned, scheduled).to_json(),
+        "between": [{"name": t.name, "shape": list(t.shape)} for t in planned.between],
+        "workspace_elements": planned.workspace_elements,
+        "launches": launches,
     }
     meta["seal"] = seal(text, meta)
     return KernelSource(text, meta)
 
 
-def blocks_of(planned: Plan) -> int:
-    """How many blocks a launch has."""
-    return math.prod(g.count for g in planned.program.grid)
+def _array_dtypes(program: Program, planned: Planned, dtype: str) -> list[str]:
+    """Of all arrays: arguments, outputs, what lies between the kernels, the workspace."""
+    given = len(program.arguments) + len(program.outputs)
+    return [dtype] * given + ["float32"] * (len(planned.between) + 1)
 
 
-def _check_indices(planned: Plan, scheduled: Schedule) -> None:
-    program, blocks = planned.program, blocks_of(planned)
+def _parameters(
+    kernel: PlannedKernel, dtypes: Sequence[str], *, only_touched: bool
+) -> dict[int, str]:
+    """Which arrays the kernel takes, by position, and what it calls them.
+
+    The only kernel of a file takes all arguments and outputs.
+    """
+    planned, program = kernel.plan, kernel.plan.program
+    workspace = len(dtypes) - 1
+    names = {t.position: planned.inputs[n].pointer for n, t in program.inputs.items()}
+    names |= {t.position: planned.outputs[n].pointer for n, t in program.outputs.items()}
+    taken = _touched(program) if only_touched else range(workspace)
+    out = {k: names.get(k, f"unused_{k}") for k in sorted(taken)}
+    if kernel.workspace_elements:
+        out[workspace] = "workspace"
+    return out
+
+
+def _touched(program: TileProgram) -> set[int]:
+    """The positions of the arrays that are read or written."""
+    out = set()
+    for node in program.nodes:
+        match node:
+            case Load(source=source):
+                out.add(program.inputs[source].position)
+            case Store(target=target):
+                out.add(program.outputs[target].position)
+            case _:
+                continue
+    return out
+
+
+def _launch(
+    name: str, kernel: PlannedKernel, takes: Sequence[int], dtypes: Sequence[str]
+) -> dict[str, Any]:
+    """What is needed to compile and launch one kernel of a file."""
+    return {
+        "kernel": name,
+        "takes": takes,
+        "parameters": [dtypes[k] for k in takes],
+        "blocks": kernel.blocks,
+        "threads": kernel.plan.threads,
+        "shared_bytes": kernel.shared_bytes,
+        "work": kernel.work().to_json(),
+    }
+
+
+def _check(kernel: PlannedKernel) -> None:
+    program, blocks = kernel.plan.program, kernel.blocks
     if blocks > MAX_BLOCKS:
         raise KernelError(f"{blocks} blocks, more than a grid has: use larger tiles")
-    workspace = blocks * scheduled.workspace_elements
-    if 4 * workspace > WORKSPACE_LIMIT_BYTES:
+    workspace = 4 * kernel.workspace_elements
+    if workspace > MEMORY_LIMIT_BYTES:
         raise KernelError(
-            f"what the blocks cannot keep in shared memory takes {4 * workspace >> 20} MB, more "
-            f"than {WORKSPACE_LIMIT_BYTES >> 20} MB; use more blocks or loop iterations"
+            f"what the blocks cannot keep in shared memory takes {workspace >> 20} MB, more "
+            f"than {MEMORY_LIMIT_BYTES >> 20} MB; use more blocks or loop iterations"
         )
     for tensor in (*program.inputs.values(), *program.outputs.values()):
         elements = math.prod(program.sizes[dim] for dim, _ in tensor.strides)
         if elements > LARGEST_INDEX:
             raise KernelError(f"{tensor.name} has {elements} elements: 32-bit indices overflow")
+
+
+def _check_between(between: Sequence[Intermediate]) -> None:
+    size = 4 * sum(math.prod(tensor.shape) for tensor in between)
+    if size > MEMORY_LIMIT_BYTES:
+        raise KernelError(
+            f"the tensors between the kernels take {size >> 20} MB, more than "
+            f"{MEMORY_LIMIT_BYTES >> 20} MB; use fewer blocks along the grid dims that stack"
+        )

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 from prism.ir import DataDim
 from prism_kernels.cuda.contraction import Tiling
-from prism_kernels.cuda.emit_result import deposit, shuffle
+from prism_kernels.cuda.emit_result import IDENTITY, deposit, shuffle
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.tile import Accumulate, Axis, Contract, ValueId
 
@@ -39,7 +39,6 @@ class ContractionEmitter:
             self._rescale()
             self._accumulate()
             return
-        self._declare()
         with self._rounds():
             self._zero()
             self._accumulate()
@@ -47,7 +46,6 @@ class ContractionEmitter:
 
     def clear(self) -> None:
         """Before the loop: start the registers."""
-        self._declare()
         self._zero()
 
     def finish(self) -> None:
@@ -60,28 +58,12 @@ class ContractionEmitter:
     def _tile(self, dim: DataDim) -> int:
         return self.tiling.tile[dim]
 
-    def _declare(self) -> None:
-        if self.tiling.results > 1:
-            self.w.registers[f"p{self.i}"] = self.tiling.results
-
     def _zero(self) -> None:
-        w, count = self.w, self.tiling.results
-        if count == 1:
-            w.line(f"p{self.i} = f32(0.0)")
-            return
-        with w.block(f"for j in range({count}):"):
-            w.line(f"p{self.i}[j] = f32(0.0)")
+        self.w.start_registers(f"p{self.i}", self.tiling.results, IDENTITY["sum"])
 
     def _register(self, name: str, axes: Sequence[Axis]) -> str:
-        """The register of the current micro-tile position, row-major over axes."""
-        terms: list[str] = []
-        total = 1
-        for axis in reversed(axes):
-            if self._tile(axis.dim) > 1:
-                index = f"j_{self.w.name(axis.dim)}"
-                terms.append(index if total == 1 else f"{index} * {total}")
-            total *= self._tile(axis.dim)
-        return name if total == 1 else f"{name}[u32({' + '.join(terms[::-1])})]"
+        """The register of the current micro-tile position."""
+        return self.w.register(name, [(a.dim, self._tile(a.dim)) for a in axes])
 
     @contextmanager
     def _tile_loops(self, axes: Sequence[Axis]) -> Iterator[None]:

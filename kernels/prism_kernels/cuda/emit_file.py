@@ -1,4 +1,4 @@
-"""Writes a CUDA kernel file: the header that documents it, imports, the kernel function."""
+"""Writes a CUDA kernel file: the header that documents it, imports, a function for each kernel."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import textwrap
 from collections.abc import Sequence
 
 from prism_kernels.cuda.dialect import CASTS, CONSTANTS, FUNCTIONS
-from prism_kernels.cuda.emit_kernel import emit_kernel
 from prism_kernels.cuda.runtime import runtime_digest
-from prism_kernels.cuda.writer import Writer
 
 _TEMPLATE = '''\
 """{title}
@@ -28,16 +26,19 @@ from prism_kernels.cuda.intrinsics import (
 )
 
 
-def kernel({parameters}):
-{body}
+{functions}
 '''
 
 
-def emit_file(w: Writer, parameters: Sequence[str], title: str, header: Sequence[str]) -> str:
-    """The text of the kernel file for a planned tile program."""
-    emit_kernel(w)
-    body = "\n".join(w.lines)
-    used = set(re.findall(r"\b\w+\b", re.sub(r"#.*", "", body)))
+def function_text(name: str, parameters: Sequence[str], lines: Sequence[str]) -> str:
+    """The definition of a kernel."""
+    return "\n".join([f"def {name}({', '.join(parameters)}):", *lines])
+
+
+def emit_file(functions: Sequence[str], title: str, header: Sequence[str]) -> str:
+    """The text of a file of kernels."""
+    text = "\n\n\n".join(functions)
+    used = set(re.findall(r"\b\w+\b", re.sub(r"#.*", "", text)))
     names = sorted(used & {*FUNCTIONS, *CASTS, *CONSTANTS}, key=str.lower)
     return _TEMPLATE.format(
         title=title,
@@ -46,6 +47,5 @@ def emit_file(w: Writer, parameters: Sequence[str], title: str, header: Sequence
         imports=textwrap.fill(
             ", ".join(names) + ",", 96, initial_indent="    ", subsequent_indent="    "
         ),
-        parameters=", ".join(parameters),
-        body=body,
+        functions=text,
     )

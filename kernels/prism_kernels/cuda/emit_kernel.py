@@ -51,7 +51,7 @@ class _Kernel:
         if grid:
             w.line("block = u32(cuda.blockIdx.x)")
         for g in reversed(grid):
-            what = f"{g.count} blocks" + (f" along {g.dim}, {g.tile} each" if g.dim else "")
+            what = w.describe_chunks(g)
             index = w.block_index(g.name)
             if g is grid[0]:
                 w.line(f"{index} = block  # {what}")

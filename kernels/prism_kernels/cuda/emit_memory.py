@@ -22,7 +22,7 @@ def copy(w: Writer, i: ValueId) -> None:
     """Stage a load's tile in shared memory."""
     axes, source = w.program.axes[i], w.plan.places[i]
     order = sorted(axes, key=lambda a: -source.strides[a.dim])
-    with w.spread(order, w.plan.layouts[i]) as position:
+    with w.spread(order, w.plan.layout(i)) as position:
         w.store(w.plan.staged[i], axes, position, w.read(i, position, source))
 
 

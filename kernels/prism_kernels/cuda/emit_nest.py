@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cuda.emit_result import IDENTITY, deposit, operator_of, shuffle
 from prism_kernels.cuda.layout import Share
-from prism_kernels.cuda.plan import output_place, reads, reduced_axis
+from prism_kernels.cuda.plan import in_parts, reads, reduced_axis
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.expressions import COMBINE, expression
 from prism_kernels.nests import Nest
@@ -42,7 +41,7 @@ class NestEmitter:
         self.nest = nest
         self.program = w.program
         self.plan = w.plan
-        self.layout = w.plan.layouts[nest.nodes[0]]
+        self.layout = w.plan.layout(nest.nodes[0])
         self.own = {i for i in nest.nodes if isinstance(self.program.nodes[i], Map)}
         self.values: dict[ValueId, str] = {}
         self.position: dict[DataDim, str] = {}
@@ -158,8 +157,7 @@ class NestEmitter:
             case Accumulate(operand=operand):
                 self._accumulate(i, node, self.values[operand])
             case Store(operand=operand, target=target):
-                strides = dict(self.program.outputs[target].strides)
-                place = output_place(target, strides, self.plan.dtype)
+                place = self.plan.outputs[target]
                 w.store(place, self.program.axes[i], self.position, self.values[operand])
             case Load() | Scalar() | Contract():
                 raise AssertionError("belongs to no nest of this kind")
@@ -183,9 +181,7 @@ class NestEmitter:
     def _accumulate(self, i: ValueId, node: Accumulate, value: str) -> None:
         w, place, axes = self.w, self.plan.places[i], self.program.axes[node.operand]
         if node.kind is AccumulatorKind.CONCAT:
-            stride = next(place.strides[a.dim] for a in axes if a.looped)
-            tile = replace(place, loop_stride=stride)
-            w.store(tile, axes, self.position, value)
+            w.store(in_parts(place, axes), axes, self.position, value)
             return
         old = w.read(i, self.position, place)
         w.store(place, axes, self.position, COMBINE[operator_of(w, i)].format(old, value))
@@ -194,26 +190,12 @@ class NestEmitter:
 
     def partial(self, i: ValueId) -> str:
         """The register in which this thread adds up reduction i at the current position."""
-        terms: list[str] = []
-        total = 1
-        for axis in reversed(self.outer):
-            passes = self._passes(axis)
-            if passes > 1:
-                index = f"j_{self.w.name(axis.dim)}"
-                terms.append(index if total == 1 else f"{index} * {total}")
-            total *= passes
-        return f"p{i}" if total == 1 else f"p{i}[u32({' + '.join(terms[::-1])})]"
+        return self.w.register(f"p{i}", [(a.dim, self._passes(a)) for a in self.outer])
 
     def clear(self, i: ValueId) -> None:
         """Before the loop: start the registers of reduction i."""
-        w, start = self.w, IDENTITY[operator_of(self.w, i)]
-        total = math.prod(self._passes(axis) for axis in self.outer)
-        if total == 1:
-            w.line(f"p{i} = {start}")
-            return
-        w.registers[f"p{i}"] = total
-        with w.block(f"for j in range({total}):"):
-            w.line(f"p{i}[j] = {start}")
+        count = math.prod(self._passes(axis) for axis in self.outer)
+        self.w.start_registers(f"p{i}", count, IDENTITY[operator_of(self.w, i)])
 
     def finish(self, i: ValueId) -> None:
         """After the loop: combine what the threads of a group have, and write it."""

@@ -56,7 +56,7 @@ def combine_warps(w: Writer, i: ValueId) -> None:
     """Add up what the warps left in scratch."""
     node, axes = w.program.nodes[i], w.program.axes[i]
     assert isinstance(node, (Reduce, Contract))
-    warps = w.plan.layout(w.plan.nests.of_node(i).nodes[0])[node.dim].warps
+    warps = w.plan.layout(i)[node.dim].warps
     scratch = w.plan.scratch[i]
     part = w.plan.buffers[scratch.name] // warps
     target = w.plan.nests.sinks.get(i, i)

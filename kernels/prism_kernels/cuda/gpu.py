@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from prism.dtypes import dtype_of
 from prism.errors import DeviceLostError, KernelError, PrismError, one_line
 from prism.protocols import Device
-from prism_kernels.cuda.backend import Facts, Memory, flat_bytes
+from prism_kernels.cuda.backend import Facts, Memory, flat_bytes, worst
 from prism_kernels.cuda.devices import GPUS, SHARED_DEFAULT, Gpu
 from prism_kernels.cuda.dialect import WARP
 from prism_kernels.cuda.gpu_api import Api, configured, load_api
@@ -37,21 +37,34 @@ class GpuMemory:
         return int(self.buffer.device_ctypes_pointer.value)
 
 
-class GpuCode:
-    """A kernel compiled for the GPU at hand."""
+class GpuKernel:
+    """One kernel compiled for the GPU at hand."""
 
-    def __init__(self, backend: GpuBackend, dispatcher: Any, meta: Mapping[str, Any]) -> None:  # noqa: ANN401 - numba's
-        self._backend = backend
+    def __init__(self, dispatcher: Any, launch: Mapping[str, Any]) -> None:  # noqa: ANN401 - numba's
         self._dispatcher = dispatcher
-        self._shape = (meta["blocks"], meta["threads"])
-        self._shared_bytes: int = meta["shared_bytes"]
-        self._launchers: dict[int, Any] = {}
+        self.takes: Sequence[int] = launch["takes"]
+        self._shape = (launch["blocks"], launch["threads"])
+        self._shared_bytes: int = launch["shared_bytes"]
         kernel = next(iter(dispatcher.overloads.values()))
-        self.facts: Facts = {
+        self.facts = {
             "registers": int(kernel.regs_per_thread),
             "shared_bytes": int(kernel.shared_mem_per_block) + self._shared_bytes,
             "spills": int(kernel.local_mem_per_thread),
         }
+
+    def launcher(self, stream: Any) -> Any:  # noqa: ANN401 - numba's
+        """What enqueues it on one of Numba's streams."""
+        return configured(self._dispatcher, *self._shape, stream, self._shared_bytes)
+
+
+class GpuCode:
+    """The kernels of a file, launched one after the other."""
+
+    def __init__(self, backend: GpuBackend, kernels: Sequence[GpuKernel]) -> None:
+        self._backend = backend
+        self._kernels = kernels
+        self._launchers: dict[int, list[Any]] = {}
+        self.facts = worst([kernel.facts for kernel in kernels])
 
     def launch(self, memories: Sequence[Memory], stream: int) -> None:
         """Enqueue one run.
@@ -61,14 +74,16 @@ class GpuCode:
             DeviceLostError: an earlier kernel broke the device for this process.
         """
         with self._backend.guard("launch"):
-            launcher = self._launchers.get(stream) or self._launcher(stream)
-            launcher(*[memory.address for memory in memories])
+            launchers = self._launchers.get(stream) or self._prepared(stream)
+            addresses = [memory.address for memory in memories]
+            for kernel, launcher in zip(self._kernels, launchers, strict=True):
+                launcher(*[addresses[k] for k in kernel.takes])
 
-    def _launcher(self, stream: int) -> Any:  # noqa: ANN401 - numba's
+    def _prepared(self, stream: int) -> list[Any]:
         handle = self._backend.numba_stream(stream)
-        launcher = configured(self._dispatcher, *self._shape, handle, self._shared_bytes)
-        self._launchers[stream] = launcher
-        return launcher
+        launchers = [kernel.launcher(handle) for kernel in self._kernels]
+        self._launchers[stream] = launchers
+        return launchers
 
 
 class GpuBackend:
@@ -94,25 +109,27 @@ class GpuBackend:
         Raises:
             KernelError: it does not compile, or asks for more than the GPU has.
         """
-        most = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-        if meta["shared_bytes"] > most:
+        return GpuCode(self, [self._load(path, text, launch) for launch in meta["launches"]])
+
+    def _load(self, path: Path, text: str, launch: Mapping[str, Any]) -> GpuKernel:
+        most, shared = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"), launch["shared_bytes"]
+        if shared > most:
             raise KernelError(
-                f"{path}: a block asks for {meta['shared_bytes']} bytes of shared memory, "
-                f"the GPU has {most}"
+                f"{path}: a block asks for {shared} bytes of shared memory, the GPU has {most}"
             )
-        function = self._api.function(text, str(path))
-        signature = self._api.signature(meta)
+        function = self._api.function(text, str(path), launch["kernel"])
+        signature = self._api.signature(launch)
         with self.guard(f"{path}: does not compile"):
             # one signature makes a dispatcher of one kernel, which takes addresses as they are
-            dispatcher = self._api.cuda.jit(signature, launch_bounds=meta["threads"])(function)
-            code = GpuCode(self, dispatcher, meta)
-            if code.facts["spills"]:  # see `compile.ONE_BLOCK`
-                bounds = (meta["threads"], 1)
+            dispatcher = self._api.cuda.jit(signature, launch_bounds=launch["threads"])(function)
+            kernel = GpuKernel(dispatcher, launch)
+            if kernel.facts["spills"]:  # see `compile.ONE_BLOCK`
+                bounds = (launch["threads"], 1)
                 dispatcher = self._api.cuda.jit(signature, launch_bounds=bounds)(function)
-                code = GpuCode(self, dispatcher, meta)
-            if meta["shared_bytes"] > SHARED_DEFAULT:
-                self._allow_shared(dispatcher, meta["shared_bytes"])
-            return code
+                kernel = GpuKernel(dispatcher, launch)
+            if shared > SHARED_DEFAULT:
+                self._allow_shared(dispatcher, shared)
+            return kernel
 
     def _allow_shared(self, dispatcher: Any, size: int) -> None:  # noqa: ANN401 - numba's
         """Raise the kernel's limit of dynamic shared memory, which numba-cuda does not."""

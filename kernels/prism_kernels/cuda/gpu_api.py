@@ -38,10 +38,10 @@ class Api:
     """`numba.cuda.cudadrv.driver`."""
     bindings: Any
     """`cuda.bindings.driver`."""
-    function: Callable[[str, str], Callable[..., None]] = kernel_function
-    """(text of a kernel file, its name) -> the function it defines."""
+    function: Callable[..., Callable[..., None]] = kernel_function
+    """(text of a kernel file, its name, which kernel) -> the function of that kernel."""
     signature: Callable[[Mapping[str, Any]], Any] = kernel_signature
-    """Metadata of a kernel -> its Numba signature."""
+    """A kernel's entry in the metadata -> its Numba signature."""
 
 
 @cache

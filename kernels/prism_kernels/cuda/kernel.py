@@ -40,7 +40,7 @@ def load_cuda_kernel(
 
 
 class CudaKernel:
-    """A compiled kernel (`prism.protocols.Kernel`)."""
+    """A compiled kernel file (`prism.protocols.Kernel`): one kernel, or several in a row."""
 
     def __init__(
         self,
@@ -55,7 +55,8 @@ class CudaKernel:
         self._dtype: str = meta["dtype"]
         self._program: str = meta["program"]
         self._workspace_elements: int = meta["workspace_elements"]
-        self._workspaces: dict[int, tuple[Memory, ...]] = {}
+        self._between = [tuple(tensor["shape"]) for tensor in meta["between"]]
+        self._scratch: dict[int, tuple[Memory, ...]] = {}
         self._numbers: dict[bytes, Memory] = {}
         self._turn = threading.Lock()
         clock = {"clock": backend.clock} if backend.clock else {}
@@ -117,19 +118,21 @@ class CudaKernel:
         places = [backend.allocate(array.shape, self._dtype) for array in (*arrays, *outputs)]
         for array, place in zip(arrays, places, strict=False):
             backend.copy_in(array, place, backend.stream)
-        return BoundCudaKernel(backend, self._code, places, self._new_workspace(), outputs)
+        return BoundCudaKernel(backend, self._code, places, self._new_scratch(), outputs)
 
-    def _new_workspace(self) -> tuple[Memory, ...]:
-        if not self._workspace_elements:
-            return ()
-        return (self._backend.allocate((self._workspace_elements,), "float32"),)
+    def _new_scratch(self) -> tuple[Memory, ...]:
+        """Memory for the tensors between kernels and for the workspace, if there is one."""
+        shapes = list(self._between)
+        if self._workspace_elements:
+            shapes.append((self._workspace_elements,))
+        return tuple(self._backend.allocate(shape, "float32") for shape in shapes)
 
-    def _workspace_for(self, stream: int) -> tuple[Memory, ...]:
-        """The workspace of launches on a stream, which take turns; other streams have others."""
+    def _scratch_for(self, stream: int) -> tuple[Memory, ...]:
+        """That of launches on a stream, which take turns; other streams have others."""
         with self._turn:
-            if stream not in self._workspaces:
-                self._workspaces[stream] = self._new_workspace()
-            return self._workspaces[stream]
+            if stream not in self._scratch:
+                self._scratch[stream] = self._new_scratch()
+            return self._scratch[stream]
 
     def _on_device(self, values: Sequence[object]) -> tuple[Any, ...]:
         slots = self._signature.arguments
@@ -142,7 +145,7 @@ class CudaKernel:
         first = next(value for value in values if self.takes(value))
         made = [self._new_output(slot, first) for slot in self._signature.outputs]
         memories += [place for _, place in made]
-        self._code.launch([*memories, *self._workspace_for(stream)], stream)
+        self._code.launch([*memories, *self._scratch_for(stream)], stream)
         return tuple(array for array, _ in made)
 
     def _join_streams(self, values: Sequence[object]) -> int:
@@ -220,12 +223,12 @@ class BoundCudaKernel:
         backend: Backend,
         code: Code,
         places: Sequence[Memory],
-        workspace: Sequence[Memory],
+        scratch: Sequence[Memory],
         outputs: Sequence[NDArray[Any]],
     ) -> None:
         self._backend = backend
         self._code = code
-        self._memories = [*places, *workspace]
+        self._memories = [*places, *scratch]
         arguments = len(places) - len(outputs)
         self._inputs = places[:arguments]
         self._results = list(zip(outputs, places[arguments:], strict=True))

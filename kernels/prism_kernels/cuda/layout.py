@@ -55,7 +55,10 @@ class Layout:
 
     def __getitem__(self, dim: DataDim) -> Share:
         """The share of a dim."""
-        return dict(self.shares).get(dim, Share())
+        for name, share in self.shares:
+            if name == dim:
+                return share
+        return Share()
 
     @property
     def used(self) -> int:

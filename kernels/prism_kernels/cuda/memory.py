@@ -47,16 +47,22 @@ class Schedule:
 def schedule(plan: Plan, shared_limit: int) -> Schedule:
     """Order, place and synchronise; `shared_limit` is in bytes."""
     steps = {stage: tuple(steps_of(plan, stage)) for stage in Stage}
-    addresses, shared, workspace = _allocate(plan, steps, shared_limit)
-    barriers = _Barriers(plan, steps, addresses).find()
+    accesses = accesses_of(plan, steps)
+    addresses, shared, workspace = _allocate(plan, accesses, shared_limit)
+    barriers = _Barriers(plan, accesses, addresses).find()
     return Schedule(steps, barriers, addresses, shared, workspace)
 
 
+def accesses_of(plan: Plan, steps: Mapping[Stage, Sequence[Step]]) -> dict[Stage, list[Touched]]:
+    """What each step touches."""
+    return {stage: [touched(plan, step) for step in steps[stage]] for stage in Stage}
+
+
 def _allocate(
-    plan: Plan, steps: Mapping[Stage, Sequence[Step]], limit: int
+    plan: Plan, accesses: Mapping[Stage, Sequence[Touched]], limit: int
 ) -> tuple[dict[str, Address], int, int]:
     """First fit, largest buffers first; what does not fit goes to the workspace."""
-    lives = _lives(plan, steps)
+    lives = lives_of(accesses)
     addresses: dict[str, Address] = {}
     shared = workspace = 0
     for name in sorted(lives, key=lambda n: (-plan.buffers[n], n)):
@@ -80,15 +86,15 @@ def _allocate(
     return addresses, shared, workspace
 
 
-def _lives(plan: Plan, steps: Mapping[Stage, Sequence[Step]]) -> dict[str, tuple[int, int]]:
+def lives_of(accesses: Mapping[Stage, Sequence[Touched]]) -> dict[str, tuple[int, int]]:
     """Buffer -> first and last step that touches it; through the whole loop if it enters it."""
     out: dict[str, tuple[int, int]] = {}
-    flat = [step for stage in Stage for step in steps[stage]]
-    for k, step in enumerate(flat):
-        found = touched(plan, step)
+    flat = [found for stage in Stage for found in accesses[stage]]
+    for k, found in enumerate(flat):
         for name in {name for name, _ in found.reads | found.writes}:
             out[name] = (out.get(name, (k, k))[0], k)
-    body = len(steps[Stage.BEFORE]), len(steps[Stage.BEFORE]) + len(steps[Stage.BODY]) - 1
+    before, inside = len(accesses[Stage.BEFORE]), len(accesses[Stage.BODY])
+    body = before, before + inside - 1
     if body[0] > body[1]:
         return out
     return {
@@ -110,11 +116,11 @@ class _Barriers:
     def __init__(
         self,
         plan: Plan,
-        steps: Mapping[Stage, Sequence[Step]],
+        accesses: Mapping[Stage, Sequence[Touched]],
         addresses: Mapping[str, Address],
     ) -> None:
         self.plan = plan
-        self.steps = steps
+        self.accesses = accesses
         self.addresses = addresses
         self.found: set[tuple[Stage, int]] = set()
         self.since = Touched()
@@ -131,8 +137,7 @@ class _Barriers:
         return frozenset(self.found)
 
     def _walk(self, stage: Stage) -> None:
-        for k, step in enumerate(self.steps[stage]):
-            now = touched(self.plan, step)
+        for k, now in enumerate(self.accesses[stage]):
             if (stage, k) in self.found or self._clashes(now):
                 self.found.add((stage, k))
                 self.since = Touched()

@@ -10,14 +10,13 @@ Rules, in order:
   over, where that is few enough numbers; otherwise it has a buffer;
 * an output is written in place by what computes it if nothing else reads that value.
 
-Buffers become shared memory in `steps`, or a slice of a global workspace where it is full.
+Buffers become shared memory in `memory`, or a slice of a global workspace where it is full.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
@@ -27,8 +26,9 @@ from prism_kernels.cuda.layout import Layout, deal, deal_reduction
 from prism_kernels.cuda.plan import (
     Place,
     Plan,
-    input_pointers,
-    output_place,
+    in_parts,
+    input_places,
+    output_places,
     reads,
     reduced_axis,
 )
@@ -48,7 +48,6 @@ from prism_kernels.tile import (
     TileProgram,
     ValueId,
 )
-from prism_kernels.writer import identifiers
 
 THREADS = (128, 256, 64, 512)
 """Schedule option `T`: threads of a block, the default first."""
@@ -77,8 +76,8 @@ class _Planner:
         self.staging = staging
         self.nests = form_nests(program, one_reduction=True)
         self.users = program.users()
-        self.names = identifiers(program.inputs)
-        self.pointers = input_pointers(program)
+        self.inputs = input_places(program, dtype)
+        self.outputs = output_places(program, dtype)
         self.places: dict[ValueId, Place] = {}
         self.layouts: dict[ValueId, Layout] = {}
         self.tilings: dict[ValueId, Tiling] = {}
@@ -92,7 +91,7 @@ class _Planner:
     def run(self) -> Plan:
         for i, node in enumerate(self.program.nodes):
             if isinstance(node, Load):
-                self.places[i] = self._parameter(i, node.source)
+                self.places[i] = self._tile_of(i, self.inputs[node.source])
         self._reserve_operands()
         for nest in self.nests.nests:
             if isinstance(self.program.nodes[nest.nodes[0]], Contract):
@@ -103,27 +102,19 @@ class _Planner:
                 self._plan_nest(nest)
         for i, node in enumerate(self.program.nodes):
             self._place(i, node)
-        self._rename_layouts()
         return Plan(
             self.program, self.dtype, self.threads, self.nests.without(self.in_place),
-            self.places, self.layouts, self.tilings, self.staged, frozenset(self.partials),
-            self.drifts, frozenset(self.in_place), self.scratch, self.buffers,
+            self.inputs, self.outputs, self.places, self.layouts, self.tilings, self.staged,
+            frozenset(self.partials), self.drifts, frozenset(self.in_place), self.scratch,
+            self.buffers,
         )  # fmt: skip
-
-    def _rename_layouts(self) -> None:
-        """A nest whose first node needs no code is known by its next one."""
-        for nest in self.nests.nests:
-            left = [i for i in nest.nodes if i not in self.in_place]
-            if left and nest.nodes[0] in self.layouts:
-                self.layouts[left[0]] = self.layouts[nest.nodes[0]]
 
     # -- memory
 
-    def _parameter(self, i: ValueId, source: str) -> Place:
-        strides = dict(self.program.inputs[source].strides)
-        loop_stride = next((strides[a.dim] for a in self.program.axes[i] if a.looped), 0)
-        name = f"in_{self.names[source]}"
-        return Place(name, strides, self.dtype, self.pointers[source], loop_stride)
+    def _tile_of(self, i: ValueId, whole: Place) -> Place:
+        """An input as load i reads it."""
+        axes = self.program.axes[i]
+        return in_parts(whole, axes) if any(a.looped for a in axes) else whole
 
     def _buffer(self, name: str, axes: Iterable[Axis]) -> Place:
         """A row-major buffer with rows of odd stride."""
@@ -157,13 +148,9 @@ class _Planner:
         elif v in self.nests.slices:
             whole = self.nests.slices[v]
             self._ensure(whole)
-            self.places[v] = self._slice(v, self.places[whole])
+            self.places[v] = in_parts(self.places[whole], self.program.axes[v])
         else:
             self.places[v] = self._buffer(f"v{v}", self.program.axes[v])
-
-    def _slice(self, v: ValueId, whole: Place) -> Place:
-        stride = next(whole.strides[a.dim] for a in self.program.axes[v] if a.looped)
-        return replace(whole, loop_stride=stride)
 
     def _plan_contraction(self, i: ValueId) -> None:
         node = self.program.nodes[i]
@@ -194,7 +181,7 @@ class _Planner:
         place = self.staged.get(v) or self.places[v]
         axes = self.program.axes[v]
         strides = tuple((a.dim, place.strides[a.dim]) for a in axes)
-        size = 4 * math.prod(self.program.chunk(a) for a in axes)
+        size = 4 * self.program.elements(axes)
         return Operand(
             strides, place.is_argument, DTYPES[place.dtype],
             is_stageable=place.is_argument and size <= STAGE_BYTES,
@@ -215,7 +202,7 @@ class _Planner:
         axes, strides = self.program.axes[v], self.places[v].strides
         self.staged[v] = self._buffer(f"tile{v}", axes)
         order = sorted(axes, key=lambda a: strides[a.dim])
-        self.layouts[v] = deal(order, self._extents(axes), self.threads)
+        self.layouts[v] = deal(order, self.program.extents(axes), self.threads)
 
     def _stage_shared_reads(self) -> None:
         """Small tiles that several nests of one stage read."""
@@ -228,20 +215,20 @@ class _Planner:
                     if isinstance(self.program.nodes[v], Load):
                         readers.setdefault(v, set()).add(nest.nodes[0])
         for v, nests in readers.items():
-            size = 4 * math.prod(self.program.chunk(a) for a in self.program.axes[v])
+            size = 4 * self.program.elements(self.program.axes[v])
             if len(nests) > 1 and size <= SHARED_READ_BYTES and self.program.axes[v]:
                 self._stage(v)
 
     # -- other nests
 
     def _plan_nest(self, nest: Nest) -> None:
-        extents, reduced = self._extents(nest.space), reduced_axis(self.program, nest)
+        extents, reduced = self.program.extents(nest.space), reduced_axis(self.program, nest)
         order = self._lane_order(nest)
         if reduced is None:
             layout = deal(order, extents, self.threads)
         else:
             layout = deal_reduction(order, reduced, extents, self.threads)
-        self.layouts[nest.nodes[0]] = layout
+        self.layouts.update(dict.fromkeys(nest.nodes, layout))
         if reduced is None:
             return
         rest = [a for a in nest.space if a != reduced]
@@ -259,7 +246,7 @@ class _Planner:
             for v in (i, *reads(self.program.nodes[i])):
                 for dim in self._contiguous(v):
                     for axis in votes:
-                        votes[axis] += 2 * (axis.dim == dim and self.program.chunk(axis) > 1)
+                        votes[axis] += axis.dim == dim and self.program.chunk(axis) > 1
         index = {axis: k for k, axis in enumerate(nest.space)}
         return sorted(votes, key=lambda a: (-votes[a], -index[a]))
 
@@ -272,9 +259,6 @@ class _Planner:
         if isinstance(node, Load) and v not in self.staged:
             return [d for d, stride in self.places[v].strides.items() if stride == 1]
         return []
-
-    def _extents(self, axes: Iterable[Axis]) -> dict[DataDim, int]:
-        return {a.dim: self.program.chunk(a) for a in axes}
 
     # -- where computed values go
 
@@ -312,7 +296,7 @@ class _Planner:
         if i in self.nests.slices:
             whole = self.nests.slices[i]
             self._place_result(whole)
-            self.places[i] = self._slice(i, self.places[whole])
+            self.places[i] = in_parts(self.places[whole], self.program.axes[i])
             return
         store = self._output_of(i)
         if store is None:
@@ -321,8 +305,7 @@ class _Planner:
         node = self.program.nodes[store]
         assert isinstance(node, Store)
         self.in_place.add(store)
-        strides = dict(self.program.outputs[node.target].strides)
-        self.places[i] = output_place(node.target, strides, self.dtype)
+        self.places[i] = self.outputs[node.target]
 
     def _output_of(self, i: ValueId) -> ValueId | None:
         """The store that value i can be written to directly, if that is all that it is for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prism.ir import DataDim
 from prism_kernels.cuda.contraction import Tiling
@@ -13,6 +13,7 @@ from prism_kernels.tile import (
     Accumulate,
     Axis,
     Reduce,
+    Store,
     TileNode,
     TileProgram,
     ValueId,
@@ -35,10 +36,14 @@ class Place:
     pointer: str = ""
     """The parameter of the kernel; none for a buffer."""
     loop_stride: int = 0
+    stack: tuple[str, int] | None = None
+    """Grid dim, stride: each block's part begins its index along the grid dim times the stride on.
+
+    None where blocks do not stack their values."""
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is in an argument or output of the kernel, and not a buffer."""
+        """Whether it is in an array that the kernel takes, and not a buffer."""
         return bool(self.pointer)
 
 
@@ -50,9 +55,11 @@ class Plan:
     dtype: str
     threads: int
     nests: Nests
+    inputs: Mapping[str, Place] = field(hash=False)
+    outputs: Mapping[str, Place] = field(hash=False)
     places: Mapping[ValueId, Place] = field(hash=False)
     layouts: Mapping[ValueId, Layout] = field(hash=False)
-    """First node of a nest -> how the nest is dealt; of a staged load, how it is copied."""
+    """Node of a nest -> how the nest is dealt; staged load -> how it is copied."""
     tilings: Mapping[ValueId, Tiling] = field(hash=False)
     staged: Mapping[ValueId, Place] = field(hash=False)
     """Load -> its copy in shared memory."""
@@ -71,10 +78,6 @@ class Plan:
         """Where value i is read."""
         return self.staged.get(i) or self.places[i]
 
-    def extents(self, axes: Iterable[Axis]) -> dict[DataDim, int]:
-        """The largest extent of each axis."""
-        return {a.dim: self.program.chunk(a) for a in axes}
-
     def order(self, i: ValueId) -> list[Axis]:
         """The axes of value i from the one that is contiguous where it lives outwards."""
         strides = self.places[i].strides
@@ -82,10 +85,10 @@ class Plan:
 
     def spread(self, i: ValueId) -> Layout:
         """How steps that only move or rescale value i are dealt."""
-        return deal(self.order(i), self.extents(self.program.axes[i]), self.threads)
+        return deal(self.order(i), self.program.extents(self.program.axes[i]), self.threads)
 
     def layout(self, i: ValueId) -> Layout:
-        """How the work of node i, the first of its nest, is dealt."""
+        """How the nest of node i is dealt, or how a staged load is copied."""
         return self.tilings[i].layout if i in self.tilings else self.layouts[i]
 
 
@@ -94,18 +97,46 @@ def reads(node: TileNode) -> tuple[ValueId, ...]:
     return (node.operand,) if isinstance(node, Accumulate) else operands(node)
 
 
-def input_pointers(program: TileProgram) -> dict[str, str]:
-    """Input -> parameter of the kernel; inputs that are one argument share it."""
+def input_places(program: TileProgram, dtype: str) -> dict[str, Place]:
+    """Where each input is; inputs that are one argument share a parameter."""
     names = identifiers(program.inputs)
-    first: dict[int, str] = {}
-    for name, tensor in program.inputs.items():
-        first.setdefault(tensor.position, f"in_{names[name]}")
-    return {name: first[tensor.position] for name, tensor in program.inputs.items()}
+    between = _between_names(program)
+    pointers: dict[int, str] = {}
+    out: dict[str, Place] = {}
+    for source, tensor in program.inputs.items():
+        name = between.get(source, f"in_{names[source]}")
+        pointer = pointers.setdefault(tensor.position, name)
+        out[source] = Place(name, dict(tensor.strides), _stored(program, source, dtype), pointer)
+    return out
 
 
-def output_place(target: str, strides: Mapping[DataDim, int], dtype: str) -> Place:
-    """An output in memory."""
-    return Place(target, strides, dtype, target)
+def output_places(program: TileProgram, dtype: str) -> dict[str, Place]:
+    """Where each output is."""
+    between = _between_names(program)
+    stacks = {n.target: n.stack for n in program.nodes if isinstance(n, Store) and n.stack}
+    out: dict[str, Place] = {}
+    for target, tensor in program.outputs.items():
+        name, strides = between.get(target, target), dict(tensor.strides)
+        dim, grid = stacks.get(target, ("", ""))
+        stack = (grid, strides[dim]) if grid else None
+        out[target] = Place(name, strides, _stored(program, target, dtype), name, stack=stack)
+    return out
+
+
+def _between_names(program: TileProgram) -> dict[str, str]:
+    """What tensors between kernels are called."""
+    found = (n for n in (*program.inputs, *program.outputs) if program.is_between(n))
+    return {name: f"mid_{clean}" for name, clean in identifiers(found).items()}
+
+
+def _stored(program: TileProgram, name: str, dtype: str) -> str:
+    """Arguments and outputs are stored in the kernel's dtype, the rest as it is computed."""
+    return "float32" if program.is_between(name) else dtype
+
+
+def in_parts(place: Place, axes: Iterable[Axis]) -> Place:
+    """What holds the tiles of all iterations, as an iteration's tile with these axes is in it."""
+    return replace(place, loop_stride=next(place.strides[a.dim] for a in axes if a.looped))
 
 
 def reduced_axis(program: TileProgram, nest: Nest) -> Axis | None:

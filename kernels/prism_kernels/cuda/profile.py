@@ -1,7 +1,7 @@
 """The GPU's clock: what a kernel takes between two events, apart from what launching it costs.
 
 An idle GPU starts an event at once and then waits for Python to bring the kernel. So before each
-timed run a kernel that sleeps holds the stream until all three (event, kernel, event) are enqueued.
+timed run a kernel that sleeps holds the stream until all of it is enqueued: event, kernels, event.
 What the device itself takes to begin and end a launch stays in the time; it is measured with an
 empty kernel and reported beside it, and so is the host's share.
 """

@@ -6,10 +6,10 @@ that had several chunks still has two, and sizes that did not divide still do no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from prism.ir import DataDim, GraphOp, MuGraph, chunk, is_legal_count
+from prism.ir import DataDim, GraphOp, MuGraph, chunk, is_legal_count, stack_dims
 
 EXTENTS = (40, 24, 12, 8, 4)
 """Sizes to try; one less where a dim is not a multiple of its chunks."""
@@ -23,11 +23,19 @@ def smaller(mu: MuGraph) -> Iterator[MuGraph]:
             dim: min(size, extent - 1 if _is_ragged(mu, dim, size) else extent)
             for dim, size in mu.sizes
         }
-        counts = tuple(
-            tuple((p, _fewer(op, p, count, sizes, dict(given))) for p, count in given)
-            for op, given in zip(mu.graph.kernels, mu.par_sizes, strict=True)
-        )
-        yield replace(mu, sizes=tuple(sizes.items()), par_sizes=counts)
+        yield replace(mu, sizes=tuple(sizes.items()), par_sizes=_counts(mu, sizes))
+
+
+def _counts(mu: MuGraph, sizes: Mapping[DataDim, int]) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """How many chunks each parallel dim of each kernel has at the smaller sizes."""
+    known, stacks = dict(sizes), stack_dims(mu.graph)
+    out = []
+    for k, (op, given) in enumerate(zip(mu.graph.kernels, mu.par_sizes, strict=True)):
+        counts = {p: _fewer(op, p, count, known, dict(given)) for p, count in given}
+        # what blocks stack is as long as there are blocks, for the kernels after this one
+        known |= {dim: counts[par] for dim, (kernel, par) in stacks.items() if kernel == k}
+        out.append(tuple(counts.items()))
+    return tuple(out)
 
 
 def _is_ragged(mu: MuGraph, dim: DataDim, size: int) -> bool:
@@ -42,11 +50,11 @@ def _is_ragged(mu: MuGraph, dim: DataDim, size: int) -> bool:
 
 
 def _fewer(
-    op: GraphOp, par: str, count: int, sizes: dict[DataDim, int], given: dict[str, int]
+    op: GraphOp, par: str, count: int, sizes: Mapping[DataDim, int], given: Mapping[str, int]
 ) -> int:
     """How many chunks a parallel dim has at the smaller sizes."""
     wanted = min(count, CHUNKS)
-    for dim in {v.dim for v in op.mapping.true if v.par == par}:
+    for dim in {v.dim for v in op.mapping.true if v.par == par} & sizes.keys():
         size = sizes[dim]
         outer = {v.par for v in op.mapping.true if v.dim == dim and v.par != par}
         if par in {p.name for p in op.loops}:  # the loop splits the block's chunk

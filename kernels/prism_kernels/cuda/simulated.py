@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prism.dtypes import dtype_of
-from prism_kernels.cuda.backend import Facts, Memory
+from prism_kernels.cuda.backend import Facts, Memory, worst
 from prism_kernels.lockstep import simulate
 
 
@@ -43,7 +43,7 @@ class SimulatedCode:
     facts: Facts
 
     def launch(self, memories: Sequence[Memory], stream: int) -> None:
-        """Run to the end; the simulator makes the workspace itself.
+        """Run to the end; the simulator makes what else there is itself.
 
         Raises:
             LockstepFault: a race, a divergent barrier, an access out of bounds and the like.
@@ -73,7 +73,8 @@ class SimulatedBackend:
     def load(self, path: Path, text: str, meta: Mapping[str, Any]) -> SimulatedCode:
         """Nothing is compiled."""
         del path
-        return SimulatedCode(text, meta, self._seed, {"shared_bytes": meta["shared_bytes"]})
+        facts = [{"shared_bytes": launch["shared_bytes"]} for launch in meta["launches"]]
+        return SimulatedCode(text, meta, self._seed, worst(facts))
 
     def allocate(self, shape: tuple[int, ...], dtype: str) -> HostMemory:
         """An array."""

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,17 @@ from prism.errors import KernelError
 from prism.ir import OPS, Apply, MuGraph, OpKind, SGraph
 from prism.protocols import Device, KernelSource, Rehearsal
 from prism_kernels.cuda import cost, devices
+from prism_kernels.cuda.backend import worst
 from prism_kernels.cuda.compile import Compiled
 from prism_kernels.cuda.compile_cache import compile_cached
 from prism_kernels.cuda.devices import Gpu, gpu_named
 from prism_kernels.cuda.dialect import DTYPES
-from prism_kernels.cuda.emit import emit, plan_kernel
+from prism_kernels.cuda.emit import (
+    MEMORY_LIMIT_BYTES,
+    PlannedKernel,
+    emit,
+    plan_kernels,
+)
 from prism_kernels.cuda.gpu import device_of, gpu_backend
 from prism_kernels.cuda.kernel import CudaKernel, load_cuda_kernel
 from prism_kernels.cuda.places import STAGING, THREADS
@@ -52,7 +58,7 @@ class GpuTarget:
 
     def device(self) -> Device:
         """The GPU that kernels are made for."""
-        return device_of(self._gpu)
+        return replace(device_of(self._gpu), workspace_bytes=MEMORY_LIMIT_BYTES)
 
     def schedules(self, graph: SGraph, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
         """The emitter's own options for this graph: name -> choices, the default first."""
@@ -67,16 +73,21 @@ class GpuTarget:
         Raises:
             KernelError: the muGraph is refused.
         """
-        planned, scheduled = plan_kernel(mu, dtype, self._gpu.shared_bytes_block)
-        return cost.seconds(cost.work_of(planned, scheduled), self._gpu)
+        planned = plan_kernels(mu, dtype, self._gpu.shared_bytes_block)
+        return sum(cost.seconds(kernel.work(), self._gpu) for kernel in planned.kernels)
 
     def refusal(self, mu: MuGraph, dtype: str) -> str | None:
         """Why this muGraph cannot run there, or None."""
         try:
-            planned, scheduled = plan_kernel(mu, dtype, self._gpu.shared_bytes_block)
+            planned = plan_kernels(mu, dtype, self._gpu.shared_bytes_block)
         except KernelError as error:
             return str(error)
-        return devices.refusal(self._gpu, planned.threads, 4 * scheduled.shared_elements)
+        return self._refusal_of(planned.kernels)
+
+    def _refusal_of(self, kernels: Sequence[PlannedKernel]) -> str | None:
+        """Why planned kernels cannot run there, or None."""
+        found = (devices.refusal(self._gpu, k.plan.threads, k.shared_bytes) for k in kernels)
+        return next((reason for reason in found if reason is not None), None)
 
     def rehearsal(self, mu: MuGraph, dtype: str) -> Rehearsal | None:
         """Nothing needs to stand in for a kernel that runs."""
@@ -105,7 +116,9 @@ class OfflineTarget(GpuTarget):
             KernelError: it is not sealed by this user, does not compile, or its block does not fit.
         """
         text = read_sealed(path, meta, runtime_digest())
-        return CompiledKernel(self._gpu, meta, compile_cached(text, meta, self._gpu.arch, path))
+        launches = meta["launches"]
+        compiled = [compile_cached(text, launch, self._gpu.arch, path) for launch in launches]
+        return CompiledKernel(self._gpu, launches, compiled)
 
     def rehearsal(self, mu: MuGraph, dtype: str) -> Rehearsal | None:
         """The same graph and schedule at small sizes, for the simulator."""
@@ -154,13 +167,13 @@ class LockstepTarget(GpuTarget):
         """The machine at hand, in the place of a GPU."""
         return replace(super().device(), name="lockstep simulator", kind="simulator")
 
-    def refusal(self, mu: MuGraph, dtype: str) -> str | None:
-        """Why this muGraph cannot run there, or None: a simulation in Python takes its time."""
-        reason = super().refusal(mu, dtype)
+    def _refusal_of(self, kernels: Sequence[PlannedKernel]) -> str | None:
+        """The same; and a simulation in Python takes its time."""
+        reason = super()._refusal_of(kernels)
         if reason is not None:
             return reason
-        work = cost.work_of(*plan_kernel(mu, dtype, self._gpu.shared_bytes_block))
-        steps = work.blocks * work.threads * work.instructions
+        launches = [kernel.work() for kernel in kernels]
+        steps = sum(work.blocks * work.threads * work.instructions for work in launches)
         if steps > MOST_SIMULATED:
             return (
                 f"about {steps:.0e} instructions: the simulator runs a million a second; "
@@ -183,20 +196,17 @@ class LockstepTarget(GpuTarget):
 class CompiledKernel:
     """A kernel for a GPU that is not here (`prism.protocols.Kernel`): it has facts only."""
 
-    def __init__(self, gpu: Gpu, meta: dict[str, Any], compiled: Compiled) -> None:
+    def __init__(
+        self, gpu: Gpu, launches: Sequence[Mapping[str, Any]], compiled: Sequence[Compiled]
+    ) -> None:
         self._name = gpu.name
-        work = cost.Work(**meta["work"])
-        shared = meta["shared_bytes"] + compiled.shared_bytes
-        reason = devices.refusal(gpu, work.threads, shared, compiled.registers)
-        if reason is not None:
-            raise KernelError(reason)
-        self.facts = {
-            "registers": compiled.registers,
-            "shared_bytes": shared,
-            "spills": compiled.spills,
-            "occupancy": devices.occupancy(gpu, work.threads, compiled.registers, shared),
-        }
-        self.predicted_s: float | None = cost.seconds(work, gpu, compiled.registers)
+        pairs = list(zip(launches, compiled, strict=True))
+        found = [_facts(gpu, launch, code) for launch, code in pairs]
+        occupancy = min(facts.pop("occupancy") for facts in found)
+        self.facts = {**worst(found), "occupancy": occupancy}
+        self.predicted_s: float | None = sum(
+            cost.seconds(cost.Work(**launch["work"]), gpu, code.registers) for launch, code in pairs
+        )
 
     def takes(self, value: object) -> bool:
         """Nothing: it cannot run."""
@@ -210,7 +220,7 @@ class CompiledKernel:
             KernelError: always.
         """
         del arrays
-        raise KernelError(f"the kernel is for {self._name}, which is not here")
+        self._refuse()
 
     def run_into(
         self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
@@ -220,7 +230,8 @@ class CompiledKernel:
         Raises:
             KernelError: always.
         """
-        self(arrays, outputs)
+        del arrays, outputs
+        self._refuse()
 
     def bind(
         self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
@@ -230,8 +241,29 @@ class CompiledKernel:
         Raises:
             KernelError: always.
         """
-        self(arrays, outputs)
-        raise AssertionError
+        del arrays, outputs
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise KernelError(f"the kernel is for {self._name}, which is not here")
+
+
+def _facts(gpu: Gpu, launch: Mapping[str, Any], compiled: Compiled) -> dict[str, int]:
+    """What one kernel takes.
+
+    Raises:
+        KernelError: its block does not fit on the GPU.
+    """
+    threads, shared = launch["threads"], launch["shared_bytes"] + compiled.shared_bytes
+    reason = devices.refusal(gpu, threads, shared, compiled.registers)
+    if reason is not None:
+        raise KernelError(reason)
+    return {
+        "registers": compiled.registers,
+        "shared_bytes": shared,
+        "spills": compiled.spills,
+        "occupancy": devices.occupancy(gpu, threads, compiled.registers, shared),
+    }
 
 
 def _for_tuning(name: str) -> OfflineTarget:

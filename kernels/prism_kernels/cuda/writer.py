@@ -7,7 +7,7 @@ the block's (and iteration's) tile. What is constant in a block or an iteration 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from prism.ir import DataDim
@@ -117,6 +117,28 @@ class Writer(writer.Writer):
             with self.block(f"for {name} in range({mine}, {extent}, {threads}):"):
                 yield name
 
+    # -- registers
+
+    def register(self, name: str, extents: Sequence[tuple[DataDim, int]]) -> str:
+        """The register at the current position of the unrolled loops (`j_d`), row-major."""
+        terms: list[str] = []
+        total = 1
+        for dim, extent in reversed(extents):
+            if extent > 1:
+                index = f"j_{self.name(dim)}"
+                terms.append(index if total == 1 else f"{index} * {total}")
+            total *= extent
+        return name if total == 1 else f"{name}[u32({' + '.join(terms[::-1])})]"
+
+    def start_registers(self, name: str, count: int, start: str) -> None:
+        """Give that many registers their first value."""
+        if count == 1:
+            self.line(f"{name} = {start}")
+            return
+        self.registers[name] = count
+        with self.block(f"for j in range({count}):"):
+            self.line(f"{name}[j] = {start}")
+
     # -- memory
 
     def read(self, v: ValueId, position: Position, place: Place | None = None) -> str:
@@ -182,11 +204,22 @@ class Writer(writer.Writer):
             if grid is not None and grid.count > 1:
                 start, stride = self.start(grid), place.strides[axis.dim]
                 terms.append(start if stride == 1 else f"{start} * {stride}")
+        terms += self._stack_base(place)
         if not terms:
             return []
         name = f"at_{place.name}"
         self.bases[name] = f"u32({' + '.join(terms)})"
         return [name]
+
+    def _stack_base(self, place: Place) -> list[str]:
+        """Where the block's value lies among those of the blocks along a grid dim."""
+        if place.stack is None:
+            return []
+        grid, stride = place.stack
+        if all(g.count == 1 for g in self.program.grid if g.name == grid):
+            return []
+        index = self.block_index(grid)
+        return [index if stride == 1 else f"{index} * {stride}"]
 
     def number(self, value: float) -> str:
         """A literal."""

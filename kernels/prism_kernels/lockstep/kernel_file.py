@@ -1,4 +1,4 @@
-"""What a kernel file may hold around its statements: imports of the dialect and one function.
+"""What a kernel file may hold around its statements: imports of the dialect and its kernels.
 
 The file is parsed, never imported.
 """
@@ -28,6 +28,7 @@ IMPORTS: Mapping[str, frozenset[str]] = MappingProxyType(
 """Module -> what a kernel file may import from it. Nothing is imported here."""
 
 _RESERVED = frozenset({"cuda", "range", "len", "kernel"}).union(*IMPORTS.values())
+_KERNEL = re.compile(r"kernel\d?")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -45,11 +46,11 @@ def parsed(text: str) -> ast.Module:
         raise KernelError(f"not a kernel file: {one_line(error)}") from None
 
 
-def only_function(tree: ast.Module, names: Names) -> ast.FunctionDef:
-    """The function of a file that holds nothing else but imports of the dialect.
+def kernel_named(name: str, tree: ast.Module, names: Names) -> ast.FunctionDef:
+    """A function of a file that holds nothing else but kernels and imports of the dialect.
 
     Raises:
-        KernelError: it holds something else.
+        KernelError: it holds something else, or no one kernel of that name.
     """
     functions = []
     for i, statement in enumerate(tree.body):
@@ -60,12 +61,12 @@ def only_function(tree: ast.Module, names: Names) -> ast.FunctionDef:
                 allowed = IMPORTS.get(module or "", frozenset())
                 if any(a.name not in allowed or a.asname for a in aliases):
                     raise names.refusal(statement, "a kernel file imports the dialect only")
-            case ast.FunctionDef(name="kernel"):
-                functions.append(statement)
+            case ast.FunctionDef(name=found) if _KERNEL.fullmatch(found):
+                functions += [statement] * (found == name)
             case _:
                 raise names.refusal(statement, "only imports and `def kernel` may stand here")
     if len(functions) != 1:
-        raise KernelError("not a kernel file: it must have one function, `kernel`")
+        raise KernelError(f"not a kernel file: it must have one function `{name}`")
     return functions[0]
 
 

@@ -27,7 +27,7 @@ from prism_kernels.lockstep.expressions import Expressions
 from prism_kernels.lockstep.faults import Fault, FaultKind, LockstepFault
 from prism_kernels.lockstep.functions import ROUND, Kind
 from prism_kernels.lockstep.intervals import Range
-from prism_kernels.lockstep.kernel_file import only_function, parameters_of, parsed, require_name
+from prism_kernels.lockstep.kernel_file import kernel_named, parameters_of, parsed, require_name
 from prism_kernels.lockstep.memory import Site
 from prism_kernels.lockstep.names import (
     HIGH,
@@ -71,19 +71,21 @@ class Translated:
 
 
 @lru_cache(maxsize=128)
-def translate(text: str, dtypes: tuple[str, ...], inputs: int, *, checks: bool) -> Translated:
-    """The kernel in `text`, whose parameters have `dtypes`; the first `inputs` are only read.
+def translate(
+    text: str, kernel: str, dtypes: tuple[str, ...], inputs: int, *, checks: bool
+) -> Translated:
+    """A kernel in `text`, whose parameters have `dtypes`; the first `inputs` are only read.
 
     Raises:
         KernelError: the text is outside the dialect; the message names the line.
     """
     names, code = Names(text), Code()
     try:
-        function = only_function(parsed(text), names)
+        function = kernel_named(kernel, parsed(text), names)
         parameters = parameters_of(function, names, dtypes, inputs)
-        kernel = _Kernel(names, code, Accesses(code, checks))
-        kernel.rewrite(function, parameters)
-        lines, sites = code.assemble(", ".join(_arguments(parameters, kernel.shared)))
+        rewriting = _Kernel(names, code, Accesses(code, checks))
+        rewriting.rewrite(function, parameters)
+        lines, sites = code.assemble(", ".join(_arguments(parameters, rewriting.shared)))
         runnable = define(lines, code.constants)
     except (RecursionError, SyntaxError) as error:  # Python nests no more than 20 loops
         raise KernelError(f"not a kernel file: nested too deeply ({one_line(error)})") from None
@@ -91,7 +93,7 @@ def translate(text: str, dtypes: tuple[str, ...], inputs: int, *, checks: bool) 
         runnable,
         text,
         parameters,
-        kernel.shared,
+        rewriting.shared,
         tuple(code.places),
         tuple(sites),
         code.top,

@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product, takewhile
 from typing import Any
@@ -90,6 +90,10 @@ class ForwardGenerator:
             if values.malformed:
                 self._cuts.add("malformed", count=values.malformed)
         return self._mapped(complete, is_late)
+
+    def instead(self, unproved: Iterable[Ranked]) -> list[Ranked]:  # noqa: ARG002 - the protocol's
+        """Nothing: all candidates were listed."""
+        return []
 
     # -------------------------------------------------------------------------------- growth
 

@@ -20,7 +20,7 @@ from prism.search.cone import Cone
 from prism.search.dags import DagTable
 from prism.search.fronts.chains import ANY, Dependence, bits, dependences, parts_of
 from prism.search.fronts.costs import Cost, Prices, looped_dims
-from prism.search.fronts.front import Probes
+from prism.search.fronts.front import Scale
 from prism.search.fronts.polynomials import ZERO, Polynomial, add, below_all, total
 from prism.search.fronts.states import Reach, States
 from prism.search.fronts.units import PartOf, Units
@@ -56,7 +56,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """The least a class costs, by loop column: with its own tile, and without."""
+    """The least a class costs, by loop column: with its own tile, and without.
+
+    Without polynomials where the rows decide.
+    """
 
     costs: tuple[Cost, ...]
     rows: Rows
@@ -83,14 +86,18 @@ class ClassBound:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What bounds are made from; `own_daring`: the program's own operators that may overflow."""
+    """What bounds are made from.
+
+    `scales` are by column, all of one width. `own_daring`: the program's own operators that may
+    overflow.
+    """
 
     arena: Arena
     cone: Cone
     table: DagTable
     dims: Mapping[ClassId, int]
     prices: Prices
-    probes: Probes
+    scales: tuple[Scale, ...]
     columns: tuple[Column, ...]
     reaches: tuple[Reach, ...]
     own_daring: frozenset[Operator]
@@ -111,7 +118,8 @@ class Bounds:
                 read |= mask
         self._unread_roots = table.roots & ~read
         self.count = len(tables.columns)
-        self.probe_count = tables.probes.count
+        self.width = max((scale.width for scale in tables.scales), default=0)
+        self._decides = any(scale.decides for scale in tables.scales)
         known = dependences(tables.arena, tables.cone, table)
         nothing = Dependence(0, 0, 0, 0)
         self.dependence = tuple(known.get(cls, nothing) for cls in table.classes)
@@ -144,14 +152,19 @@ class Bounds:
             self._tile(dims, looped, reach.states.get(cls, frozenset()))
             for looped, reach in zip(self._looped, self._tables.reaches, strict=True)
         )
+        tile_rows = self._rows([Cost(ZERO, size) for size in tile])
         must = self.dependence[index].must
         ways: list[int | None] = [None, ANY, *bits(must)]
+        if self._decides:
+            least = {way: self._least_rows(choices, tile_rows, way) for way in ways}
+        else:
+            least = {way: self._least(choices, tile, way) for way in ways}
         return ClassBound(
             cls,
             choices,
             tile,
-            self._rows([Cost(ZERO, size) for size in tile]),
-            {way: self._least(choices, tile, way) for way in ways},
+            tile_rows,
+            least,
             is_tile=all(c.has_tile for c in choices),
             is_output=bool(self._tables.table.roots >> index & 1),
         )
@@ -179,17 +192,36 @@ class Bounds:
             bare.append(Cost(work, size))
         return Least(tuple(full), self._rows(full), tuple(bare), self._rows(bare))
 
+    def _least_rows(self, choices: Sequence[Choice], tile_rows: Rows, way: int | None) -> Least:
+        """The same as numbers that decide: the least at each corner is below all in between."""
+        full, bare = np.zeros((2, self.count, self.width))
+        work = self.width // 2
+        for k in range(self.count):
+            rows = []
+            for choice in (c for c in choices if c.alive[k]):
+                least = self._dearest_below(choice, way, k)
+                row = np.zeros(self.width) if least is None else least.rows[k].copy()
+                row[:work] += choice.rows[k, :work]
+                rows.append((row, row + tile_rows[k] if choice.has_tile else row))
+            if rows:
+                bare[k] = np.min([row for row, _ in rows], axis=0)
+                full[k] = np.min([row for _, row in rows], axis=0)
+        return Least((), full, (), bare)
+
     def _below(self, choice: Choice, way: int | None, column: int) -> Cost:
-        """The least below an operator on the way to an input: of its operands the dearest."""
-        best = Cost(ZERO, ZERO)
-        if way is None:
-            return best
+        """The least below an operator on the way to an input."""
+        least = self._dearest_below(choice, way, column)
+        return Cost(ZERO, ZERO) if least is None else least.costs[column]
+
+    def _dearest_below(self, choice: Choice, way: int | None, column: int) -> Least | None:
+        """What is below an operator on the way to an input: of its operands the dearest."""
+        best: Least | None = None
         dearest = -1.0
-        for i in bits(choice.needs):
+        for i in bits(choice.needs) if way is not None else ():
             least = self.classes[i].least.get(way) if i else None
             if least is not None and least.rows[column, 0] > dearest:
                 dearest = least.rows[column, 0]
-                best = least.costs[column]
+                best = least
         return best
 
     def _choice(
@@ -252,8 +284,9 @@ class Bounds:
 
     def _rows(self, costs: Sequence[Cost]) -> Rows:
         if not costs:
-            return np.zeros((0, self._tables.probes.width))
-        return np.vstack([self._tables.probes.row(cost) for cost in costs])
+            return np.zeros((0, self.width))
+        scales = self._tables.scales
+        return np.vstack([s.row(cost) for s, cost in zip(scales, costs, strict=True)])
 
     def tiles(self, tiles: int, index: int, rest: int, choice: Choice) -> int:
         """The classes whose tiles are certain once a class has this operator.
@@ -280,7 +313,7 @@ class Bounds:
 
     def rows(self, need: int, tiles: int) -> Rows:
         """The least that the classes needed cost, as numbers."""
-        out = np.zeros((self.count, self._tables.probes.width))
+        out = np.zeros((self.count, self.width))
         for least, is_bare in self.parts(need, tiles):
             out += least.bare_rows if is_bare else least.rows
         return out

@@ -10,7 +10,7 @@ steps is finished greedily. Neither loses anything, since dives only come first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from prism.search.dags import OpDag
-from prism.search.fronts.bounds import Bounds
+from prism.search.fronts.bounds import Bounds, Choice, Rows
 from prism.search.fronts.chains import Part, bits, parts_of
-from prism.search.fronts.front import SPREAD, Row
+from prism.search.fronts.front import Row, Scale
 
 MAX_STEPS = 300
 """Steps of one dive before it is finished greedily."""
@@ -40,9 +40,10 @@ class Point:
     may_dare: bool
 
 
-def points(column_count: int, probe_count: int) -> Iterator[Point]:
+def points(column_count: int, scale: Scale) -> Iterator[Point]:
     """All points, those that differ most first: every column, then every probe."""
-    for probe in range(SPREAD):
+    probe_count = scale.count
+    for probe in range(scale.spread):
         for weighted, may_dare in ((0, True), (0, False), (probe_count, True)):
             if probe > 1 and not may_dare:
                 continue
@@ -81,12 +82,15 @@ class Dives:
         self.step_count = 0
         self._bounds = bounds
         self._parts: dict[int, list[Part]] = {}
+        self._rows: dict[int, _ColumnRows] = {}
 
     def dive(self, point: Point, roots: int, max_operators: int) -> OpDag | None:
         """The op DAG that looks cheapest there, or None where there is none."""
         if roots & _DEAD_END or roots.bit_count() > max_operators:
             return None
-        prices = _Prices(self._bounds, point)
+        if point.column not in self._rows:
+            self._rows[point.column] = _ColumnRows(self._bounds, point.column)
+        prices = _Prices(self._bounds, self._rows[point.column], point)
         heap = [_Step(0.0, 0, roots, 0, 0, max_operators, 0.0, None)]
         seen: dict[tuple[int, int, int], float] = {}
         number = 0
@@ -151,23 +155,36 @@ class Dives:
 class _Prices:
     """The tables of `bounds` as numbers at one point; None for a choice that is not allowed."""
 
-    def __init__(self, bounds: Bounds, point: Point) -> None:
-        k, w = point.column, point.weights
-        self.choices: list[list[float | None]] = [
-            [
-                float(c.rows[k] @ w)
-                if c.alive[k] and (point.may_dare or not c.rows[k, -1])
-                else None
-                for c in this.choices
-            ]
-            for this in bounds.classes
-        ]
-        self.tiles = [float(this.tile_rows[k] @ w) for this in bounds.classes]
-        self.units = {u: float(rows[k] @ w) for u, (_, rows) in bounds.units.items()}
+    def __init__(self, bounds: Bounds, rows: _ColumnRows, point: Point) -> None:
+        priced = iter((rows.choices @ point.weights).tolist())
+        self.choices: list[list[float | None]] = []
+        for this in bounds.classes:
+            prices = [(c, next(priced)) for c in this.choices]
+            self.choices.append([p if _may_choose(c, point) else None for c, p in prices])
+        self.tiles: list[float] = (rows.tiles @ point.weights).tolist()
+        self.units = dict(zip(bounds.units, (rows.units @ point.weights).tolist(), strict=True))
+        least = iter((rows.least @ point.weights).tolist())
+        bare = iter((rows.bare @ point.weights).tolist())
         self.least = [
-            {
-                way: (float(least.rows[k] @ w), float(least.bare_rows[k] @ w))
-                for way, least in this.least.items()
-            }
-            for this in bounds.classes
+            {way: (next(least), next(bare)) for way in this.least} for this in bounds.classes
         ]
+
+
+def _may_choose(choice: Choice, point: Point) -> bool:
+    is_allowed = point.may_dare or not choice.rows[point.column, -1]
+    return is_allowed and bool(choice.alive[point.column])
+
+
+class _ColumnRows:
+    """The rows of `bounds` along one column in matrices, to be priced at once."""
+
+    def __init__(self, bounds: Bounds, column: int) -> None:
+        def stacked(rows: Iterable[Rows]) -> Rows:
+            return np.array([r[column] for r in rows]).reshape(-1, bounds.width)
+
+        classes = bounds.classes
+        self.choices = stacked(c.rows for this in classes for c in this.choices)
+        self.tiles = stacked(this.tile_rows for this in classes)
+        self.units = stacked(rows for _, rows in bounds.units.values())
+        self.least = stacked(w.rows for this in classes for w in this.least.values())
+        self.bare = stacked(w.bare_rows for this in classes for w in this.least.values())

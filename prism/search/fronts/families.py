@@ -21,12 +21,12 @@ from prism.search.fronts.costs import Cost, GraphCosts, Prices, looped_dims
 from prism.search.fronts.front import Front
 from prism.search.fronts.polynomials import Monomial, without
 from prism.search.generate import Materials
-from prism.search.grid import Column, leaf_state
+from prism.search.grid import Column
 from prism.search.mapper import Mapper
 from prism.search.mappings import MappedDims
 from prism.search.placement import REPLICATED, PlacementPruner, State
 from prism.search.ranking import Ranked
-from prism.search.stages import Stage, StageLimits, StageWalk
+from prism.search.stages import Stage
 from prism.search.wiring import TermId, Wired
 
 Loop = tuple[State, ...]
@@ -54,7 +54,6 @@ class Families:
     def __init__(self, materials: Materials, mapper: Mapper, prices: Prices) -> None:
         self.fronts: dict[Loop, FamilyFront] = {}
         self.count = 0
-        self.stage_steps = 0
         self._materials = materials
         self._mapper = mapper
         self._prices = prices
@@ -65,9 +64,10 @@ class Families:
 
     def offer(self, wired: Wired, loops: Iterable[Loop], *, is_daring: bool) -> None:
         """Offer the families of an op DAG along these loop columns, and without a loop."""
+        mapper = self._mapper
         # with a loop first, so that the front without knows them
         wanted = [*(loop for loop in loops if loop != self._none), self._none]
-        stages = cache(lambda loop: tuple(self._stages(wired, loop)) if loop in wanted else ())
+        stages = cache(lambda loop: tuple(mapper.stages(wired, loop)) if loop in wanted else ())
         factors = cache(lambda grid: frozenset(self._costs.factors(wired, grid).items()))
         by_loop: dict[Loop, list[MappedDims]] = {}
         for dims in self._maximal(wired, wanted, stages):
@@ -78,7 +78,7 @@ class Families:
                     self._materials.cuts.add("max_ops")
                     continue
                 self.count += 1
-                mapped = by_loop[loop]
+                mapped = [d for d in by_loop[loop] if mapper.fits(wired, stage, d.grid)]
                 if not self._is_placed:
                     mapped = [dims for dims in mapped if self._is_right(wired, stage, dims)]
                 for same in _grouped(mapped, lambda dims: factors(dims.grid)):
@@ -117,7 +117,7 @@ class Families:
                         yield dims
 
     def _is_right(self, wired: Wired, stage: Stage | None, dims: MappedDims) -> bool:
-        candidate = Candidate(wired, stage, dims.assignment, len(dims.grid))
+        candidate = Candidate(wired, stage, dims.assignment, dims.grid)
         return explain(build_graph(self._materials.arena, candidate)) is None
 
     def _answer_by_loop(self, answer: tuple[MappedDims, ...]) -> dict[Loop, list[MappedDims]]:
@@ -141,22 +141,6 @@ class Families:
             once = self._prices.iterations
             cost = Cost(without(work, once), without(tiles, once), is_daring)
             unlooped.offer(cost, grids, None)
-
-    def _stages(self, wired: Wired, loop: Loop) -> Iterator[Stage | None]:
-        """The loop stages of an op DAG under one mapping of its inputs along the loop."""
-        if loop == self._none:
-            yield None
-            return
-        arena, cuts = self._materials.arena, self._materials.cuts
-        leaves = {t: leaf_state(arena.terms[t].inputs, loop) for t in wired.leaves}
-        limits = StageLimits(self._materials.limits.max_accumulators)
-        walk = StageWalk(arena, wired, leaves, self._mapper.rules, limits)
-        yield from walk.stages()
-        self.stage_steps += walk.steps
-        if walk.is_cut:
-            cuts.add("stages", "loop stages: one op DAG has too many")
-        if walk.is_over_accumulators:
-            cuts.add("max_accumulators")
 
 
 def _grouped(

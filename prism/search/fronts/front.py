@@ -8,7 +8,8 @@ inputs included, is none: 4 tiles <= 5 tiles' + inputs. A member leaves the fron
 is at least as good without that allowance, so that small differences do not add up.
 
 Costs are compared as numbers at a few probe points first, since few pairs pass that; those that do
-are compared as polynomials. A few of the graphs that a member beat are remembered: those of equal
+are compared as polynomials. Where sizes are given the points are the corners of what they leave
+open, and decide (`corners`). A few of the graphs that a member beat are remembered: those of equal
 cost (ties), as a real machine may tell them apart, and others (spares), as a member may turn out
 not to be provable.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +58,31 @@ TIES, SPARES = 1, 3
 Payload = TypeVar("Payload")
 
 
+class Scale(Protocol):
+    """Costs as rows of numbers: work and footprint at some points, then the daring."""
+
+    decides: bool
+    """Whether a row that is nowhere larger than another says that the cost is not, where exact."""
+    whole: int | None
+    """The point at which one block does everything, and a row says how much; None where none is."""
+    count: int
+    spread: int
+    """The first points, so many, lie within the range of sizes."""
+    width: int
+
+    def row(self, cost: Cost) -> Row:
+        """The row of a cost."""
+
+    def is_exact(self, cost: Cost) -> bool:
+        """Whether its row says all about a cost."""
+
+
 class Probes:
-    """Costs as rows of numbers: work and footprint at the probe points, then the daring."""
+    """Costs at a few points, for all sizes: rows rule out much, polynomials decide."""
+
+    decides = False
+    whole: int | None = None
+    spread = SPREAD
 
     def __init__(self, prices: Prices, seed: int) -> None:
         self._known: dict[Monomial, Row] = {}
@@ -74,6 +98,11 @@ class Probes:
         self._add(cost.footprint, out[self.count : -1])
         out[-1] = cost.is_daring
         return out
+
+    def is_exact(self, cost: Cost) -> bool:
+        """Never: sizes have no end."""
+        del cost
+        return False
 
     def _add(self, polynomial: Polynomial, out: Row) -> None:
         for monomial, coefficient in polynomial.items():
@@ -116,6 +145,7 @@ class Member(Generic[Payload]):
     cost: Cost
     grids: Grids
     payload: Payload
+    is_exact: bool = False
     ties: list[Payload] = field(default_factory=list)
     spares: list[Payload] = field(default_factory=list)
 
@@ -149,33 +179,35 @@ class Front(Generic[Payload]):
 
     `widest` are the mappings that any graph along this column may run under: only members that run
     under all of them can bound graphs whose mappings are not known yet. `inputs` is the sum of the
-    tiles of all inputs.
+    tiles of all inputs. `scale` makes costs comparable.
     """
 
-    def __init__(self, probes: Probes, widest: Grids, inputs: Polynomial) -> None:
+    def __init__(self, scale: Scale, widest: Grids, inputs: Polynomial) -> None:
         self.members: list[Member[Payload]] = []
-        self._probes = probes
+        self._scale = scale
         self._widest = widest
         self._inputs = inputs
-        self._input_row = probes.row(Cost(ZERO, inputs)) / TILE_UNITS
-        self._stretch = probes.row(Cost(ZERO, ZERO)) + 1.0
-        self._stretch[probes.count : -1] += 1.0 / TILE_UNITS
-        self._rows = np.zeros((0, probes.width))
+        self._input_row = scale.row(Cost(ZERO, inputs)) / TILE_UNITS
+        self._stretch = scale.row(Cost(ZERO, ZERO)) + 1.0
+        self._stretch[scale.count : -1] += 1.0 / TILE_UNITS
+        self._rows = np.zeros((0, scale.width))
         self._is_wide = np.zeros(0, dtype=bool)
 
     def offer(self, cost: Cost, grids: Grids, payload: Payload) -> bool:
         """Add a graph unless it is beaten; drop what it makes needless. Whether it was added."""
-        row = self._probes.row(cost)
+        row, is_exact = self._scale.row(cost), self._scale.is_exact(cost)
         for index in self._lower(row):
             member = self.members[index]
-            if covers(member.grids, grids) and self._allows(member.cost, cost):
+            is_decided = is_exact and member.is_exact
+            if covers(member.grids, grids) and (is_decided or self._allows(member.cost, cost)):
                 member.remember(cost, payload)
                 return False
-        new = Member(cost, grids, payload)
+        new = Member(cost, grids, payload, is_exact)
         keep = np.ones(len(self.members), dtype=bool)
         for index in _where((row <= self._rows * ROUNDING).all(axis=1)):
             old = self.members[index]
-            if covers(grids, old.grids) and is_no_more(cost, old.cost):
+            is_decided = is_exact and old.is_exact
+            if covers(grids, old.grids) and (is_decided or is_no_more(cost, old.cost)):
                 keep[index] = False
                 new.spares.extend((old.payload, *old.ties, *old.spares))
         del new.spares[SPARES:]
@@ -188,8 +220,8 @@ class Front(Generic[Payload]):
     def rules_out(self, row: Row, cost: Callable[[], Cost]) -> bool:
         """Whether a member beats every graph that costs at least this much."""
         found = [index for index in self._lower(row) if self._is_wide[index]]
-        if not found:
-            return False
+        if not found or self._scale.decides:
+            return any(self.members[index].is_exact for index in found)
         bound = cost()
         return any(self._allows(self.members[index].cost, bound) for index in found)
 

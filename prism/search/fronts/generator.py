@@ -7,6 +7,7 @@
     walk       all the others, branch and bound per loop column          walk
     families   an op DAG with a loop stage, under its maximal grids      families, costs
     fronts     exact dominance between families of one loop column       front
+    corners    the same at given sizes, where plain numbers decide       corners
 
 A family is listed once for each maximal grid: fewer grid dims is one of them at size 1, and so is
 no loop where there may be one. Within a loop column all families read and write the same, so they
@@ -27,12 +28,13 @@ from numpy.typing import NDArray
 from prism.search.cone import Cone
 from prism.search.dags import OpDag, dag_table
 from prism.search.dimension import DimensionPruner
-from prism.search.fronts.bounds import Bounds, Tables
+from prism.search.fronts.bounds import Bounds, Rows, Tables
 from prism.search.fronts.columns import possible_columns, used_inputs
-from prism.search.fronts.costs import Prices, input_tiles
+from prism.search.fronts.corners import Box, Corners
+from prism.search.fronts.costs import Prices, input_tiles, looped_dims
 from prism.search.fronts.dives import Dives, points
 from prism.search.fronts.families import Families, Family, FamilyFront
-from prism.search.fronts.front import Front, Grids, Probes
+from prism.search.fronts.front import Front, Grids, Probes, Scale
 from prism.search.fronts.polynomials import ZERO
 from prism.search.fronts.states import Reach, Reaches, TooLateError
 from prism.search.fronts.walk import Walk, WalkCount
@@ -40,10 +42,10 @@ from prism.search.generate import Materials, fits_outputs, offered, preferred_da
 from prism.search.grid import Column
 from prism.search.macros import ClassId
 from prism.search.mapper import Late, Mapper
-from prism.search.placement import REPLICATED
-from prism.search.pruning import Matched
+from prism.search.placement import REPLICATED, State
+from prism.search.pruning import Bounded, Matched
 from prism.search.ranking import OVERFLOWING, Ranked
-from prism.search.wiring import Arena
+from prism.search.wiring import Arena, dims_in
 
 DIVE_SHARE = 0.6
 """The part of the time for generating after which no more dives begin."""
@@ -108,7 +110,9 @@ class _Run:
         self._dims: Mapping[ClassId, int] = {}
         self._used = used_inputs(cone, self._table)
         self._prices = Prices(arena)
-        self._probes = Probes(self._prices, seed)
+        self._seed = seed
+        self._box: Box | None = None
+        self._scales: list[Scale] = []
         self._columns: list[Column] = []
         self._reaches: list[Reach] = []
         self.families = Families(materials, mapper, self._prices)
@@ -133,14 +137,18 @@ class _Run:
             self._materials.cuts.add("budget_s", "time: only the program's own op DAG was tried")
             return
         self._dives = Dives(bounds)
-        for point in points(len(self._columns), self._probes.count):
+        for point in points(len(self._columns), self._scales[0]) if self._scales else ():
             if is_late(DIVE_SHARE):
                 break
             dag = self._dives.dive(point, self._table.roots, most)
             if dag is not None:
                 self._visit(dag, everywhere)
                 progress(self.families.count)
-        walk = Walk(self._table, bounds, self._fronts(), self._visit, lambda: is_late(1.0))
+        fronts = self._fronts()
+        walk = Walk(
+            self._table, bounds, fronts, self._visit,
+            is_late=lambda: is_late(1.0), keeps=self._keeps,
+        )  # fmt: skip
         self._walked = walk.count
         walk.run(most)
         if walk.count.left:
@@ -150,12 +158,19 @@ class _Run:
                 walk.count.left,
             )
 
+    def _keeps(self, bounds: Rows) -> bool:
+        """Whether the pruners keep a partial op DAG that costs at least this, by live column."""
+        gate, scale = self._materials.gate, self._scales[0]
+        if not gate.is_situated or scale.whole is None:
+            return True
+        return gate.keeps(Bounded(float(bounds[:, scale.whole].min())))
+
     def counters(self) -> dict[str, Any]:
         """What was done so far."""
         dive_steps = 0 if self._dives is None else self._dives.step_count
         walked = self._walked
         return {
-            "states": self.families.stage_steps + dive_steps + walked.visited,
+            "states": self._mapper.stage_steps + dive_steps + walked.visited,
             "dive_steps": dive_steps,
             "partial_dags": walked.visited,
             "bounded": walked.bounded,
@@ -167,7 +182,8 @@ class _Run:
         """One front, of graphs without a loop."""
         inputs = (REPLICATED,) * len(self._materials.arena.input_names)
         self._columns = [Column(inputs, (REPLICATED,) * len(self._cone.roots))]
-        self.families.fronts = {inputs: Front(self._probes, frozenset(), ZERO)}
+        self._scales = [self._scale(inputs)]
+        self.families.fronts = {inputs: Front(self._scales[0], frozenset(), ZERO)}
 
     def _find_columns(self, is_late: Callable[[], bool]) -> None:
         """What a loop may divide, with the states that leaves; a front for each.
@@ -193,9 +209,28 @@ class _Run:
                 self._reaches.append(reach)
         legal = [c for c in possible.grid if _may_map(self._cone, c, reaches)]
         widest = _widest(legal, self._materials.limits.grid_dims)
-        for column in self._columns:
+        self._box = self._box_of(widest)
+        self._scales = [self._scale(column.inputs) for column in self._columns]
+        for column, scale in zip(self._columns, self._scales, strict=True):
             tiles = input_tiles(arena, self._prices, column.inputs, self._used)
-            self.families.fronts[column.inputs] = Front(self._probes, widest, tiles)
+            self.families.fronts[column.inputs] = Front(scale, widest, tiles)
+
+    def _box_of(self, widest: Grids) -> Box | None:
+        """The ranges of tiles where sizes are known."""
+        situation = self._materials.situation
+        if situation is None or not situation.has_sizes:
+            return None
+        free = 0
+        for column in (c for grid in widest for c in grid):
+            free |= looped_dims((*column.inputs, *column.outputs))
+        sizes = tuple(situation.sizes[name] for name in self._materials.arena.dim_names)
+        box = Box(sizes, frozenset(dims_in(free)))
+        return box if box.is_small else None
+
+    def _scale(self, loop: tuple[State, ...]) -> Scale:
+        if self._box is None:
+            return Probes(self._prices, self._seed)
+        return Corners(self._prices, self._box, looped_dims(loop), self._seed)
 
     def _fronts(self) -> list[FamilyFront]:
         """The fronts in the order of the columns."""
@@ -208,7 +243,7 @@ class _Run:
             self._table,
             self._dims,
             self._prices,
-            self._probes,
+            tuple(self._scales),
             tuple(self._columns),
             tuple(self._reaches),
             self._own_daring,

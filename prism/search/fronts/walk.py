@@ -61,13 +61,15 @@ class WalkCount:
 class Walk:
     """One walk over the op DAGs of a cone."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it asks and tells
         self,
         table: DagTable,
         bounds: Bounds,
         fronts: Sequence[Front[Any]],
         visit: Callable[[OpDag, NDArray[np.bool_]], None],
+        *,
         is_late: Callable[[], bool],
+        keeps: Callable[[Rows], bool] = lambda _bound: True,
     ) -> None:
         self.count = WalkCount()
         self._table = table
@@ -75,6 +77,7 @@ class Walk:
         self._fronts = fronts
         self._visit = visit
         self._is_late = is_late
+        self._keeps = keeps
 
     def run(self, max_operators: int) -> None:
         """Visit every op DAG of at most so many operators that no front rules out."""
@@ -110,7 +113,7 @@ class Walk:
             ):
                 live[column] = False
                 self.count.bounded += 1
-        return bool(live.any())
+        return bool(live.any()) and self._keeps(partial.bound[live])
 
     def _extended(self, partial: _Partial) -> list[_Partial]:
         """The partial DAG with each choice for the highest class needed, the cheapest last."""

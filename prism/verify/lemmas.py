@@ -1,0 +1,203 @@
+"""Local lemmas: one operator over one parallel dim, proved once for all operands.
+
+Along a parallel dim p a value v that is kept per block (or iteration) stands for a whole value w in
+one of these ways, its *state*:
+
+  d >= 0       v = Part(w, d, p): its tiles along data dim d are w
+  REPLICATED   v = Repl(w, p): every block has w
+  PARTIAL      Red(v, p) = w: the sum over the blocks is w
+  PEAK         RedMax(v, p) = w: the largest over the blocks is w
+
+A *step* claims for an operator f and the states of its operands that f(v1, v2, ..) stands for
+f(w1, w2, ..) in the state of its result, whatever the operands are. Each step is a term over free
+operands of which only the dims are known, and egglog judges it by the parallel rules alone: the
+algebra takes `Size k` for the length of k, and a free operand may itself be a tile of k. So sizes
+in an operator (the divisor of a mean) are free scalars here.
+
+An operand that is PARTIAL is any family of values, one per block. Every such family is
+Sum(Part(u, k, p), k) for an array u with one more dim k that has an element for each block, so
+proving the step for that term with u free, k of any size, is proving it for all families.
+
+What is equal when a limit is reached is equal; what is not counts as not proved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from prism.egraph import PAR_RULES, AxiomSet, Session, Template, TermBank, TermId, template
+from prism.errors import GraphError
+from prism.ir import OPS, DataDim
+
+REPLICATED, PARTIAL, PEAK = -1, -2, -3
+
+State = int
+"""A data dim's number (a tile along it) or one of the constants above."""
+
+SAVE = "save"
+"""The step of a saver, and of an accumulator that joins tiles: the blocks' values give back w."""
+
+MAX_ITERATIONS = 80
+NODES_PER_STEP = 2_000
+MAX_SECONDS = 20.0
+
+
+class Step(NamedTuple):
+    """A claim; `dim` is the number of the reduced dim or -1, `masks` are the operands' dims."""
+
+    op: str
+    dim: int
+    states: tuple[State, ...]
+    masks: tuple[int, ...]
+    result: State
+
+
+class Lemmas:
+    """What has been proved under one axiom set, for values over the dims of one program."""
+
+    def __init__(self, dims: Sequence[DataDim], axioms: AxiomSet) -> None:
+        self._axioms = axioms
+        self._dims = tuple(dims)
+        self._verdicts: dict[Step, bool] = {}
+        self._terms: _StepTerms | None = None
+        self._session: Session | None = None
+        self._heads: frozenset[str] = frozenset()
+
+    def __len__(self) -> int:
+        """How many steps hold."""
+        return sum(self._verdicts.values())
+
+    def holds(self, steps: Iterable[Step]) -> dict[Step, bool]:
+        """Whether each step was proved; those not asked before are judged now, together."""
+        asked = tuple(dict.fromkeys(steps))
+        new = [step for step in asked if step not in self._verdicts]
+        if new:
+            self._verdicts |= self._judged(new)
+        return {step: self._verdicts[step] for step in asked}
+
+    def _judged(self, steps: Sequence[Step]) -> dict[Step, bool]:
+        try:
+            terms = self._terms = self._terms or _StepTerms(self._dims)
+        except GraphError:  # as many dims as the e-graph takes, and none left for k
+            return dict.fromkeys(steps, False)
+        sides: dict[Step, tuple[TermId, TermId]] = {}
+        for step in steps:
+            try:
+                left, right = terms.sides(step)
+            except GraphError:
+                continue  # the values do not even fit together
+            if terms.bank.type_of(left) == terms.bank.type_of(right):
+                sides[step] = (left, right)
+        if self._session is None or not terms.bank.heads <= self._heads:
+            self._heads = terms.bank.heads
+            self._session = Session(self._axioms, frozenset({PAR_RULES}), self._heads)
+        session = self._session
+        first = len(self._verdicts)
+        numbers = {step: 2 * (first + i) for i, step in enumerate(sides)}
+        session.insert(
+            terms.bank,
+            [
+                (numbers[step] + k, term)
+                for step, pair in sides.items()
+                for k, term in enumerate(pair)
+            ],
+        )
+        _run(session, len(sides))
+        classes = session.roots()
+        out = dict.fromkeys(steps, False)
+        return out | {s: classes[n] == classes[n + 1] for s, n in numbers.items()}
+
+
+def _run(session: Session, count: int) -> None:
+    """The parallel rules until nothing changes, or a limit."""
+    most = session.node_count() + count * NODES_PER_STEP
+    stop = time.monotonic() + MAX_SECONDS
+    for _ in range(MAX_ITERATIONS):
+        is_done = not session.iterate(PAR_RULES)
+        if is_done or session.node_count() > most or time.monotonic() > stop:
+            return
+
+
+class _StepTerms:
+    """The two sides of each step as terms of one bank."""
+
+    def __init__(self, dims: Sequence[DataDim]) -> None:
+        self._free = _unused("k", dims)
+        self.bank = TermBank((*dims, self._free))
+        self._par = self.bank.par_id(0, 0, "p")
+        self._size = self.bank.input("size", ())
+
+    def sides(self, step: Step) -> tuple[TermId, TermId]:
+        """What a step claims to be equal.
+
+        Raises:
+            GraphError: the operands do not fit together.
+        """
+        operands = [
+            self._operand(j, state, mask)
+            for j, (state, mask) in enumerate(zip(step.states, step.masks, strict=True))
+        ]
+        parts, wholes = [v for v, _ in operands], [w for _, w in operands]
+        if step.op == SAVE:
+            return self._saved(parts[0], step.result), wholes[0]
+        per_block = self._applied(step, parts, self._replicated(self._size))
+        whole = self._applied(step, wholes, self._size)
+        match step.result:
+            case _ if step.result == PARTIAL:
+                return self._made("Red", per_block), whole
+            case _ if step.result == PEAK:
+                return self._made("RedMax", per_block), whole
+            case _ if step.result == REPLICATED:
+                return per_block, self._replicated(whole)
+            case dim:
+                return per_block, self._made("Part", whole, dim)
+
+    def _operand(self, j: int, state: State, mask: int) -> tuple[TermId, TermId]:
+        """A free operand: per block, and whole."""
+        dims = [d for i, d in enumerate(self.bank.dims) if mask >> i & 1]
+        if state in (PARTIAL, PEAK):
+            k = self.bank.ids[self._free]
+            within, over = ("Sum", "Red") if state == PARTIAL else ("MaxOver", "RedMax")
+            array = self.bank.input(f"u{j} {mask:x}", (*dims, self._free))
+            per_block = self.bank.make(within, (self._made("Part", array, k),), (k,))
+            return per_block, self._made(over, per_block)
+        whole = self.bank.input(f"w{j} {mask:x}", dims)
+        if state == REPLICATED:
+            return self._replicated(whole), whole
+        return self._made("Part", whole, state), whole
+
+    def _saved(self, per_block: TermId, state: State) -> TermId:
+        if state == REPLICATED:
+            return self._made("Pick", per_block)
+        return self._made("Comb", per_block, state)
+
+    def _applied(self, step: Step, operands: Sequence[TermId], size: TermId) -> TermId:
+        """The operator by its template, `size` standing for the size of its dim."""
+
+        def fill(part: int | Template) -> TermId:
+            if isinstance(part, int):
+                return operands[part]
+            if part.head == "Size":
+                return size
+            children = tuple(fill(inner) for inner in part.parts)
+            return self.bank.make(part.head, children, (step.dim,) if part.has_dim else ())
+
+        return fill(template(step.op))
+
+    def _replicated(self, term: TermId) -> TermId:
+        return self._made("Repl", term)
+
+    def _made(self, head: str, term: TermId, *dims: int) -> TermId:
+        return self.bank.make(head, (term,), (*dims, self._par))
+
+
+def _unused(name: str, taken: Sequence[DataDim]) -> DataDim:
+    """A name that is not taken."""
+    while name in taken:
+        name += "'"
+    return name
+
+
+assert SAVE not in OPS

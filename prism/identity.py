@@ -36,6 +36,7 @@ class Identifier:
         # the block graphs are kept, so that no others get their ids
         self._blocks: dict[int, tuple[BlockGraph, str]] = {}
         self._mappings: dict[Mapping, str] = {}
+        self._hashes: dict[str, str] = {}
 
     def graph_id(self, graph: SGraph) -> str:
         """See `graph_id`."""
@@ -50,7 +51,7 @@ class Identifier:
     def _block_text(self, block: BlockGraph) -> str:
         """The savers with all they depend on, one a line."""
         if id(block) not in self._blocks:
-            lines = (f"{saved}\n" for saved in sorted(_node_texts(block)))
+            lines = (f"{saved}\n" for saved in sorted(self._saved(block)))
             self._blocks[id(block)] = (block, "".join(lines))
         return self._blocks[id(block)][1]
 
@@ -59,23 +60,25 @@ class Identifier:
             self._mappings[mapping] = str(mapping)
         return self._mappings[mapping]
 
-
-def _node_texts(block: BlockGraph) -> list[str]:
-    """One line per saver, in which every operand stands for its own hash."""
-    out: list[str] = []
-    hashes: list[str] = []
-    for node in block.nodes:
-        match node:
-            case Apply(op=op, operands=operands, dim=dim):
-                text = " ".join((op, *(hashes[i] for i in operands), str(dim)))
-            case Accumulator(operand=operand, kind=kind, par=par, dim=dim):
-                text = f"accumulate {kind.value} {hashes[operand]} {par} {dim}"
-            case OutputSaver(operand=operand, target=target, dims=dims):
-                text = f"save {hashes[operand]} {target} {' '.join(dims)}"
-                out.append(text)
-            case InputLoader() | Const() | SizeOf():
-                text = repr(node)
-            case _:
-                assert_never(node)
-        hashes.append(hashlib.sha256(text.encode()).hexdigest())
-    return out
+    def _saved(self, block: BlockGraph) -> list[str]:
+        """One line per saver, in which every operand stands for its own hash."""
+        out: list[str] = []
+        hashes: list[str] = []
+        for node in block.nodes:
+            match node:
+                case Apply(op=op, operands=operands, dim=dim):
+                    text = " ".join((op, *(hashes[i] for i in operands), str(dim)))
+                case Accumulator(operand=operand, kind=kind, par=par, dim=dim):
+                    text = f"accumulate {kind.value} {hashes[operand]} {par} {dim}"
+                case OutputSaver(operand=operand, target=target, dims=dims):
+                    text = f"save {hashes[operand]} {target} {' '.join(dims)}"
+                    out.append(text)
+                case InputLoader() | Const() | SizeOf():
+                    text = repr(node)
+                case _:
+                    assert_never(node)
+            known = self._hashes.get(text)
+            if known is None:
+                known = self._hashes[text] = hashlib.sha256(text.encode()).hexdigest()
+            hashes.append(known)
+        return out

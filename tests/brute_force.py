@@ -129,8 +129,8 @@ def expressions(graph, *, bare=False):
             case Apply(op=op, dim=dim):
                 ordered = sorted(operands) if OPS[op].is_commutative else operands
                 out.append(f"{op}[{dim}]({', '.join(ordered)})")
-            case Accumulator(kind=kind, dim=dim):
-                out.append(operands[0] if bare else f"{kind.value}[{dim}]<{operands[0]}>")
+            case Accumulator(kind=kind, par=par, dim=dim):
+                out.append(operands[0] if bare else f"{kind.value}[{par} {dim}]<{operands[0]}>")
             case OutputSaver(target=target):
                 out.append(operands[0])
                 saved[target] = out[i]

@@ -87,7 +87,7 @@ def is_tied(graph):
     return all(
         len({MapVar(name, d, par.name) in kernel.mapping.true for name, d in alike}) < 2
         for places in tied.values()
-        for par in (*kernel.grid, LOOP_DIM)
+        for par in (*kernel.grid, *kernel.loops)
         if (alike := [p for p in places if par in kernel.grid or p[0] not in stored])
     )
 

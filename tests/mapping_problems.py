@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from prism.ir import (
     GRID_DIMS,
-    LOOP_DIM,
+    LOOP_DIMS,
     Assignment,
     Legality,
     MappedTensor,
@@ -23,6 +23,7 @@ from prism_constraints.symmetry import is_smallest
 def problem(tensors, equal, *, grid=2, loop=True, must_partition=True, legal=None):
     """`tensors`: name -> dims, those called out... are outputs; `equal`: "X.d W.d" pairs.
 
+    `loop` is whether there is one, or how many.
     `legal`: "grid" or "loop" -> columns, each a text like "X.n out0.n".
     """
     facts = {
@@ -34,7 +35,7 @@ def problem(tensors, equal, *, grid=2, loop=True, must_partition=True, legal=Non
     return MappingProblem(
         tuple(MappedTensor(n, tuple(ds), n.startswith("out")) for n, ds in tensors.items()),
         GRID_DIMS[:grid],
-        (LOOP_DIM,) if loop else (),
+        LOOP_DIMS[: int(loop)],
         frozenset(
             (tuple(left.split(".")), tuple(right.split(".")))
             for left, right in (pair.split() for pair in equal)
@@ -62,6 +63,8 @@ NAMED = {
     for grid in (0, 1, 2, 3)
     for loop in (False, True)
 }
+NAMED["rmsnorm-1-nest"] = problem(*RMSNORM, grid=1, loop=2)
+NAMED["attention-2-nest"] = problem(*ATTENTION, grid=2, loop=2)
 
 
 FACTS = {
@@ -85,6 +88,7 @@ WITH_FACTS = {
     name: problem(*SPECS[name.split("-")[0]], grid=grid, loop=loop, legal=FACTS[name.split("-")[0]])
     for name, grid, loop in (
         ("rmsnorm-2-loop", 2, True),
+        ("rmsnorm-1-nest", 1, 2),
         ("gated-1-loop", 1, True),
         ("attention-3-noloop", 3, False),
         ("attention-2-loop", 2, True),
@@ -99,11 +103,11 @@ def mapping_problems(draw, max_variables=12):
     Half of them state facts: a part of the columns, or none.
     """
     grid = draw(st.integers(0, 3))
-    loop = draw(st.booleans())
+    loop = draw(st.integers(0, 2))
     tensors, budget = {}, max_variables
     for index in range(draw(st.integers(0, 4))):
         is_output = draw(st.booleans())
-        width = grid + (loop and not is_output)
+        width = grid + (0 if is_output else loop)
         most = min(3, budget // width if width else 3)
         dims = draw(st.lists(st.sampled_from("abcd"), max_size=most, unique=True))
         budget -= width * len(dims)

@@ -311,11 +311,24 @@ def _loop(site: _Site, grid: tuple[GridDim, ...]) -> Loop | None:
         raise KernelError(f"this target runs one loop, not {len(loops)}")
     for par in loops:
         dim = _mapped_dim(site, par.name)
-        whole = 1 if dim is None else site.sizes[dim]
-        size = min((g.tile for g in grid if dim is not None and g.dim == dim), default=whole)
+        size = 1 if dim is None else _looped_extent(site, par.name, dim, grid)
         count = _count(site.counts, par.name, dim, size)
         return Loop(par.name, count, dim, chunk(size, count) if dim is not None else 0)
     return None
+
+
+def _looped_extent(site: _Site, loop: str, dim: DataDim, grid: tuple[GridDim, ...]) -> int:
+    """How many elements of its dim the loop runs over: all, or a block's chunk."""
+    looped = [v.tensor for v in site.op.mapping.true if v.par == loop]
+    split = {_grid_of(site.op, tensor, dim) for tensor in looped}
+    tiles = {g.name: g.tile for g in grid if g.count > 1}
+    extents = {par: tiles[par] for par in split if par in tiles}
+    if len(extents) > 1 or (extents and not split <= extents.keys()):
+        raise KernelError(
+            f"{loop} cuts {dim} of some tensors within the chunks of {' and '.join(extents)}, and "
+            "that of others otherwise; a loop has tiles of one size"
+        )
+    return next(iter(extents.values()), site.sizes[dim])
 
 
 def _grid_of(op: GraphOp, tensor: str, dim: DataDim) -> str | None:

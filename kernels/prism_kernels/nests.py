@@ -4,6 +4,11 @@ A nest is one set of nested loops over an iteration space. A node joins the late
 stage with the same space unless it reads a reduction that this nest only finishes; a contraction is
 a nest of its own. What a nest computes and only itself reads stays in registers.
 
+Thread graphs (`prism.ir.thread_graphs`) are the least that is fused: each is a *unit*, placed
+whole as soon as all it reads is there. They are found anew here, among the elementwise nodes of
+the tile program: its range-safe form has other operators than the block graph, and what only reads
+inputs that an accumulator joins is computed before the loop, apart from the rest of its unit.
+
 Three kinds of node need no nest, because another node does their work:
 
 * an accumulator of a value that only it reads, when that value is a sum (or max) over an axis:
@@ -14,10 +19,10 @@ Three kinds of node need no nest, because another node does their work:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from prism.ir import AccumulatorKind
+from prism.ir import AccumulatorKind, fused_groups
 from prism_kernels.tile import (
     Accumulate,
     Axis,
@@ -43,6 +48,10 @@ class Nest:
     stage: Stage
     space: tuple[Axis, ...]
     nodes: tuple[ValueId, ...]
+
+
+Group = tuple[Stage, tuple[Axis, ...], list[ValueId]]
+"""A nest that is being formed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +122,49 @@ def form_nests(program: TileProgram, *, one_reduction: bool = False) -> Nests:
         elif node.kind is AccumulatorKind.CONCAT and i not in slices and _is_computed(source):
             slices[i] = j
     idle = {*sinks.values(), *slices.values(), *last_values}
-    groups: list[tuple[Stage, tuple[Axis, ...], list[ValueId]]] = []
+    placed = [
+        not isinstance(node, (Load, Scalar)) and i not in idle
+        for i, node in enumerate(program.nodes)
+    ]
+    groups: list[Group] = []
     owner: dict[ValueId, int] = {}
-    for i, node in enumerate(program.nodes):
-        if isinstance(node, (Load, Scalar)) or i in idle:
-            continue
-        stage, space = run_stage(program, i), space_of(program, i)
-        place = _place(program, i, groups, owner, one_reduction=one_reduction)
+    for unit in _in_order(program, [i for i, is_placed in enumerate(placed) if is_placed]):
+        place = _place(program, unit, groups, owner, one_reduction=one_reduction)
         if place is None:
             place = len(groups)
-            groups.append((stage, space, []))
-        groups[place][2].append(i)
-        owner[i] = place
-    nests = tuple(Nest(stage, space, tuple(nodes)) for stage, space, nodes in groups)
+            groups.append((run_stage(program, unit[0]), space_of(program, unit[0]), []))
+        groups[place][2].extend(unit)
+        owner.update(dict.fromkeys(unit, place))
+    nests = tuple(Nest(stage, space, tuple(sorted(nodes))) for stage, space, nodes in groups)
     return Nests(nests, sinks, slices, last_values, owner)
+
+
+def thread_units(program: TileProgram) -> tuple[tuple[ValueId, ...], ...]:
+    """The thread graphs of a tile program: elementwise nodes that are computed together."""
+    reads = [operands(node) for node in program.nodes]
+    kinds = [
+        (program.stages[i], frozenset(program.axes[i])) if isinstance(node, Map) else None
+        for i, node in enumerate(program.nodes)
+    ]
+    return fused_groups(reads, kinds)
+
+
+def _in_order(program: TileProgram, nodes: Sequence[ValueId]) -> Iterator[tuple[ValueId, ...]]:
+    """Thread graphs and other nodes by their first node, each after all of its stage it reads."""
+    unit = {i: (i,) for i in nodes} | {i: one for one in thread_units(program) for i in one}
+    waiting = list(dict.fromkeys(unit[i] for i in nodes))
+    done: set[ValueId] = set()
+    while waiting:
+        for one in waiting:
+            stage = run_stage(program, one[0])
+            needed = {j for i in one for j in operands(program.nodes[i]) if j in unit}
+            if all(j in done or j in one or run_stage(program, j) is not stage for j in needed):
+                break
+        else:
+            raise AssertionError("thread graphs wait for each other")
+        waiting.remove(one)
+        done.update(one)
+        yield one
 
 
 def _adds_into(source: TileNode, node: Accumulate) -> bool:
@@ -146,19 +184,19 @@ def _is_computed(source: TileNode) -> bool:
 
 def _place(
     program: TileProgram,
-    i: ValueId,
-    groups: list[tuple[Stage, tuple[Axis, ...], list[ValueId]]],
-    owner: dict[ValueId, int],
+    unit: Sequence[ValueId],
+    groups: Sequence[Group],
+    owner: Mapping[ValueId, int],
     *,
     one_reduction: bool,
 ) -> int | None:
-    """The nest that node i joins, or None for a new one."""
-    node = program.nodes[i]
+    """The nest that a node or a thread graph joins, or None for a new one."""
+    node = program.nodes[unit[0]]
     if isinstance(node, Contract) or (isinstance(node, Store) and node.single):
         return None
-    stage, space = run_stage(program, i), frozenset(space_of(program, i))
+    stage, space = run_stage(program, unit[0]), frozenset(space_of(program, unit[0]))
     first = 0
-    for j in operands(node):
+    for j in (j for i in unit for j in operands(program.nodes[i])):
         if j in owner and groups[owner[j]][0] is stage:
             is_ready = isinstance(program.nodes[j], Map)
             first = max(first, owner[j] + (not is_ready))
@@ -166,7 +204,7 @@ def _place(
         other, axes, nodes = groups[g]
         if other is not stage or frozenset(axes) != space:
             continue
-        if one_reduction and len(_reduced(program, (*nodes, i))) > 1:
+        if one_reduction and len(_reduced(program, (*nodes, *unit))) > 1:
             continue
         if _may_be_joined(program.nodes[nodes[0]]):
             return g

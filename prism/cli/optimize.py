@@ -18,7 +18,7 @@ from prism.cli.tune import tuning_status
 from prism.driver import optimize
 from prism.frontend import load_program
 from prism.optimized import KERNEL_FILE, Optimized
-from prism.search import MODES
+from prism.search import MODES, TUNED_KERNELS
 
 
 @click.command("optimize")
@@ -67,6 +67,8 @@ def command(
     tuning = {name: options.pop(name) for name in ("target", "dtype", "budget", "cache")}
     if options["mode"] is None:
         options["mode"] = "tune" if options["generator"] == "cone" else "count"
+    if options["max_kernels"] is None and options["mode"] == "tune":
+        options["max_kernels"] = TUNED_KERNELS
     chosen = make_options(**options)
     with run.progress() as progress:
         made = optimize(

@@ -185,10 +185,11 @@ def search_options(function: Decorated) -> Decorated:
     """The options of a search, for `search` and `optimize` alike."""
     options = (
         limit_option("--max-ops", 1, "Most block operators: inputs, operators, accumulators."),
-        limit_option("--max-kernels", 1, "Most kernels of a graph, up to 3."),
+        limit_option("--max-kernels", 1, "Most kernels of a graph, up to 3.", most=3),
         limit_option("--max-accumulators", 0, "Most accumulators of a block graph."),
         limit_option("--max-graphs", 1, "Most graphs to verify, best looking first."),
         limit_option("--grid-dims", 0, "Most grid dimensions.", most=3),
+        limit_option("--loop-dims", 1, "Most loops, one inside the other (search).", most=2),
         click.option("--encoding", metavar="NAME|FILE.py:CLASS", help="Who finds the mappings."),
         click.option(
             "--without",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prism.egraph.axioms import AxiomSet, load_axioms, make_axiom_set
-from prism.egraph.bank import TermBank, TermId
+from prism.egraph.bank import MAX_DATA_DIMS, PARS_PER_KERNEL, TermBank, TermId
 from prism.egraph.saturate import GENERATION_LIMITS, ENode, Saturation, saturate
 from prism.egraph.session import Limits, Session
 from prism.egraph.signature import (
@@ -30,6 +30,8 @@ __all__ = [
     "ALGEBRA",
     "ALGEBRA_VERIFY",
     "GENERATION_LIMITS",
+    "MAX_DATA_DIMS",
+    "PARS_PER_KERNEL",
     "PAR_RULES",
     "RULESETS",
     "Axiom",

@@ -20,7 +20,8 @@ TermId = int
 
 MAX_DATA_DIMS = 40
 GRID_SLOTS = 3
-PARS_PER_KERNEL = GRID_SLOTS + 1
+LOOP_SLOTS = 2
+PARS_PER_KERNEL = GRID_SLOTS + LOOP_SLOTS
 MAX_ID = 62
 """Dimensions are bit positions in a signed 64-bit mask."""
 
@@ -86,13 +87,13 @@ class TermBank:
     def par_id(self, kernel: int, slot: int, name: str) -> int:
         """The id of a parallel dimension.
 
-        Grid dims take the first slots of a kernel, the loop the last, so that ids grow in the order
-        in which loaders partition.
+        Grid dims take the first slots of a kernel, then come the loops, the outer one first: ids
+        grow in the order in which loaders partition.
         """
         par = MAX_DATA_DIMS + kernel * PARS_PER_KERNEL + slot
         if slot >= PARS_PER_KERNEL or par > MAX_ID:
             raise GraphError(
-                "a graph may have at most 3 grid dimensions and one loop per kernel, and "
+                "a graph may have at most 3 grid dimensions and two loops per kernel, and "
                 f"{(MAX_ID - MAX_DATA_DIMS) // PARS_PER_KERNEL} kernels"
             )
         self._par_names[par] = name

@@ -1,12 +1,13 @@
 """Terms of programs and sGraphs: what the e-graph is asked about.
 
-  loader       Part / Repl for each grid dim in order, then the loop
-  accumulator  Red (sum), RedMax (largest), Comb (side by side) over the loop
+  loader       Part / Repl for each grid dim in order, then for each loop it stands in
+  accumulator  Red (sum), RedMax (largest), Comb (side by side) over its loop
   saver        Comb for each mapped grid dim, Stack for one along which a new dim is stacked,
                Pick (any one copy) for the others
 
 Constants and sizes are replicated to where they are read. A loop-invariant value is computed
-outside the loop and read inside through Repl along the loop.
+outside the loop and read inside through Repl along the loop. In a nest of two loops each value has
+its level, and is read further in through Repl along each loop in between.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import assert_never
 
-from prism.egraph.bank import GRID_SLOTS, TermBank, TermId
+from prism.egraph.bank import GRID_SLOTS, LOOP_SLOTS, TermBank, TermId
 from prism.egraph.signature import Template, template
 from prism.errors import GraphError
 from prism.ir import (
@@ -33,6 +34,7 @@ from prism.ir import (
     SGraph,
     SizeOf,
     TensorId,
+    loop_places,
     output_name,
 )
 
@@ -158,8 +160,9 @@ def _apply(
 
 
 class _Kernel:
-    """The terms of one kernel's values: `outside` the loop (per block), `inside` (per iteration).
+    """The terms of one kernel's values at each level of its loops (`LoopPlace`).
 
+    A value stands at one level; read further in, it is replicated along the loops in between.
     `values` are the kernel-level tensors known before it, `dims` the dimensions they may have.
     """
 
@@ -171,8 +174,8 @@ class _Kernel:
         values: Mapping[str, TermId],
         dims: Container[DataDim],
     ) -> None:
-        if len(kernel.grid) > GRID_SLOTS or len(kernel.loops) > 1:
-            raise GraphError("a kernel may have at most 3 grid dimensions and one loop")
+        if len(kernel.grid) > GRID_SLOTS or len(kernel.loops) > LOOP_SLOTS:
+            raise GraphError("a kernel may have at most 3 grid dimensions and two loops")
         bank = self.bank = context.bank
         self.sizes = context.sizes
         self.block = kernel.block
@@ -182,21 +185,19 @@ class _Kernel:
         self.stacking = {dim: bank.add_dim(dim) for dim in new}
         self.mapped = {(v.tensor, v.par): self._dim_id(v) for v in kernel.mapping.true}
         self.grid = [(p.name, bank.par_id(index, s, p.name)) for s, p in enumerate(kernel.grid)]
-        self.loop_name = kernel.loops[0].name if kernel.loops else ""
-        self.loop = bank.par_id(index, GRID_SLOTS, self.loop_name)
-        self.is_after = kernel.block.after_loop()
-        self.varies = self._varying()
-        self.outside: dict[TensorId, TermId] = {}
-        self.inside: dict[TensorId, TermId] = {}
+        self.loops = [
+            (p.name, bank.par_id(index, GRID_SLOTS + s, p.name)) for s, p in enumerate(kernel.loops)
+        ]
+        self.places = loop_places(kernel)
+        self.terms: list[dict[TensorId, TermId]] = [{} for _ in range(len(self.loops) + 1)]
+        """By level, what nodes are there."""
 
     def outputs(self) -> dict[str, TermId]:
         """The stored tensors by name."""
-        needed_outside, needed_inside = self._needed()
+        needed = self._needed()
         for i in range(len(self.nodes)):
-            if i in needed_outside:
-                self.outside[i] = self._outside(i)
-            if i in needed_inside:
-                self.inside[i] = self._inside(i)
+            for level in sorted(needed[i]):
+                self.terms[level][i] = self._at(i, level)
         out: dict[str, TermId] = {}
         for i, node in enumerate(self.nodes):
             if isinstance(node, OutputSaver):
@@ -210,35 +211,23 @@ class _Kernel:
             raise GraphError(f"{var} maps a dimension that the program does not have")
         return self.bank.ids[var.dim]
 
-    def _varying(self) -> list[bool]:
-        """Which values differ from one iteration of the loop to the next."""
-        out: list[bool] = []
-        for i, node in enumerate(self.nodes):
-            if isinstance(node, InputLoader):
-                out.append((node.source, self.loop_name) in self.mapped)
-            else:
-                out.append(not self.is_after[i] and any(out[j] for j in self.block.operands(i)))
-        return out
-
-    def _needed(self) -> tuple[set[TensorId], set[TensorId]]:
-        """The nodes whose value is read outside the loop, and inside."""
-        outside: set[TensorId] = set()
-        inside: set[TensorId] = set()
+    def _needed(self) -> list[set[int]]:
+        """The levels at which each node is read, and those in between."""
+        needed: list[set[int]] = [set() for _ in self.nodes]
         for i in reversed(range(len(self.nodes))):
-            if i in inside and not self.varies[i]:
-                outside.add(i)  # computed once and replicated
-            elif i in inside:
-                inside.update(self.block.operands(i))
-            if isinstance(self.nodes[i], OutputSaver):
-                outside.update(self.block.operands(i))
-            elif i in outside and isinstance(self.nodes[i], Accumulator):
-                inside.update(self.block.operands(i))
-            elif i in outside and not self.varies[i]:
-                outside.update(self.block.operands(i))
-        return outside, inside
+            node, own = self.nodes[i], self.places[i].level
+            if isinstance(node, OutputSaver):
+                needed[node.operand].add(0)
+                continue
+            needed[i].update(*(range(own, level) for level in needed[i]))
+            if own in needed[i]:
+                inner = isinstance(node, Accumulator) and own < len(self.loops)
+                for j in self.block.operands(i):
+                    needed[j].add(own + inner)
+        return needed
 
     def _saved(self, i: TensorId, node: OutputSaver) -> TermId:
-        term = self.outside[node.operand]
+        term = self.terms[0][node.operand]
         for name, par in reversed(self.grid):
             dim = self.mapped.get((node.target, name))
             if dim is None:
@@ -248,25 +237,30 @@ class _Kernel:
                 term = self._make(i, "Stack" if is_new else "Comb", term, dim, par)
         return term
 
-    def _outside(self, i: TensorId) -> TermId:
-        """The value of node i, one per block."""
-        if self.varies[i]:
+    def _at(self, i: TensorId, level: int) -> TermId:
+        """The value of node i inside so many loops: one per block and iteration of these."""
+        place = self.places[i]
+        if level < place.level:
             raise GraphError(
                 f"node {i} differs in every iteration of the loop and is read outside it without "
                 "an accumulator"
             )
+        if place.ended is not None and level > place.level:
+            raise GraphError(f"node {i} exists only after the loop and is read in its body")
+        if level > place.level:
+            return self._make(i, "Repl", self.terms[level - 1][i], self.loops[level - 1][1])
         node = self.nodes[i]
         match node:
             case InputLoader():
-                return self._loaded(i, node)
+                return self._loaded(i, node, level)
             case Const(value=value):
-                return self._replicated(self.bank.const(value))
+                return self._replicated(self.bank.const(value), level)
             case SizeOf(dim=dim):
                 size = self.bank.make("Size", (), (self.bank.ids[self.sizes[dim]],))
-                return self._replicated(size)
+                return self._replicated(size, level)
             case Apply(operands=operands):
-                terms = tuple(self.outside[j] for j in operands)
-                return self._applied(i, node, terms, self._replicated)
+                terms = tuple(self.terms[level][j] for j in operands)
+                return self._applied(i, node, terms, lambda term: self._replicated(term, level))
             case Accumulator():
                 return self._accumulated(i, node)
             case OutputSaver():
@@ -274,35 +268,13 @@ class _Kernel:
             case _:
                 assert_never(node)
 
-    def _inside(self, i: TensorId) -> TermId:
-        """The value of node i as the loop body sees it, one per block and iteration."""
-        node = self.nodes[i]
-        if self.is_after[i]:
-            raise GraphError(f"node {i} exists only after the loop and is read in its body")
-        if not self.varies[i]:
-            return self._make(i, "Repl", self.outside[i], self.loop)
-        match node:
-            case InputLoader(source=source):
-                dim = self.mapped[source, self.loop_name]
-                return self._make(i, "Part", self._loaded(i, node), dim, self.loop)
-            case Apply(operands=operands):
-                terms = tuple(self.inside[j] for j in operands)
-                return self._applied(
-                    i,
-                    node,
-                    terms,
-                    lambda term: self._make(i, "Repl", self._replicated(term), self.loop),
-                )
-            case _:
-                raise GraphError(f"node {i} cannot stand in a loop body")
-
-    def _loaded(self, i: TensorId, node: InputLoader) -> TermId:
+    def _loaded(self, i: TensorId, node: InputLoader, level: int) -> TermId:
         if node.source not in self.values:
             raise GraphError(f"node {i} loads {node.source!r}, which no kernel before it stores")
         term = self.values[node.source]
         if self.bank.type_of(term).splits.keys() != {self.bank.ids.get(d) for d in node.dims}:
             raise GraphError(f"node {i} loads {node.source!r} over other dimensions than it has")
-        for name, par in self.grid:
+        for name, par in (*self.grid, *self.loops[:level]):
             dim = self.mapped.get((node.source, name))
             if dim is None:
                 term = self._make(i, "Repl", term, par)
@@ -310,8 +282,8 @@ class _Kernel:
                 term = self._make(i, "Part", term, dim, par)
         return term
 
-    def _replicated(self, term: TermId) -> TermId:
-        for _, par in self.grid:
+    def _replicated(self, term: TermId, level: int) -> TermId:
+        for _, par in (*self.grid, *self.loops[:level]):
             term = self.bank.make("Repl", (term,), (par,))
         return term
 
@@ -324,21 +296,22 @@ class _Kernel:
             raise GraphError(f"node {i}: {error}") from None
 
     def _accumulated(self, i: TensorId, node: Accumulator) -> TermId:
-        if not self.loop_name or node.par != self.loop_name:
+        level = self.places[i].level
+        if level == len(self.loops) or node.par != self.loops[level][0]:
             raise GraphError(f"node {i} accumulates over {node.par!r}, which is no loop here")
-        term = self.inside[node.operand]
+        term, loop = self.terms[level + 1][node.operand], self.loops[level][1]
         if node.kind is AccumulatorKind.CONCAT:
             if node.dim is None:
                 raise GraphError(f"node {i} concatenates along no dimension")
-            return self._make(i, "Comb", term, self.bank.ids[node.dim], self.loop)
+            return self._make(i, "Comb", term, self.bank.ids[node.dim], loop)
         for dim, split in self.bank.type_of(term).splits.items():
-            if self.loop in split:
+            if loop in split:
                 raise GraphError(
                     f"node {i} combines tiles of {self.bank.dims[dim]}, which differ in size where "
                     "the tail is shorter, and would mix its parts"
                 )
         head = "Red" if node.kind is AccumulatorKind.SUM else "RedMax"
-        return self._make(i, head, term, self.loop)
+        return self._make(i, head, term, loop)
 
     def _make(self, i: TensorId, head: str, term: TermId, *attributes: int) -> TermId:
         try:

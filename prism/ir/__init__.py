@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from prism.ir.blocks import evaluate_graph
 from prism.ir.check import check_program
-from prism.ir.check_graph import MAX_KERNELS, check_mugraph, check_sgraph
+from prism.ir.check_graph import MAX_KERNELS, MAX_LOOPS, check_mugraph, check_sgraph
+from prism.ir.check_threads import check_threads
 from prism.ir.evaluate import evaluate, sizes_of
+from prism.ir.fusion import fused_groups
 from prism.ir.graph import (
     Accumulator,
     AccumulatorKind,
@@ -27,6 +29,7 @@ from prism.ir.graph import (
 from prism.ir.mapping import (
     GRID_DIMS,
     LOOP_DIM,
+    LOOP_DIMS,
     REPLICATED,
     Assignment,
     Column,
@@ -61,14 +64,31 @@ from prism.ir.program import (
 )
 from prism.ir.scopes import DimGroups, Occurrence, rename_groups
 from prism.ir.sizes import Size, tile_size
-from prism.ir.stages import LoopStage, loop_stages, stage_names
+from prism.ir.stages import (
+    LoopPlace,
+    LoopStage,
+    loop_places,
+    loop_stages,
+    stage_names,
+    varies_along,
+)
 from prism.ir.text import format_mapping, format_program, format_sgraph
-from prism.ir.threads import thread_graphs
+from prism.ir.text_threads import format_thread_graph
+from prism.ir.threads import (
+    ThreadKey,
+    thread_graphs,
+    thread_kernel,
+    thread_key,
+    values_read,
+    values_written,
+)
 
 __all__ = [
     "GRID_DIMS",
     "LOOP_DIM",
+    "LOOP_DIMS",
     "MAX_KERNELS",
+    "MAX_LOOPS",
     "OPS",
     "REPLICATED",
     "Accumulator",
@@ -89,6 +109,7 @@ __all__ = [
     "InputLoader",
     "Legality",
     "Linearity",
+    "LoopPlace",
     "LoopStage",
     "MapVar",
     "MappedTensor",
@@ -110,21 +131,26 @@ __all__ = [
     "SizeOf",
     "TensorId",
     "ThreadGraph",
+    "ThreadKey",
     "all_sizes",
     "bind_sizes",
     "check_mugraph",
     "check_program",
     "check_sgraph",
+    "check_threads",
     "chunk",
     "evaluate",
     "evaluate_graph",
     "format_mapping",
     "format_program",
     "format_sgraph",
+    "format_thread_graph",
+    "fused_groups",
     "infer_dims",
     "is_legal_count",
     "is_one_contraction",
     "live_nodes",
+    "loop_places",
     "loop_stages",
     "output_name",
     "parse_program",
@@ -135,5 +161,10 @@ __all__ = [
     "stack_dims",
     "stage_names",
     "thread_graphs",
+    "thread_kernel",
+    "thread_key",
     "tile_size",
+    "values_read",
+    "values_written",
+    "varies_along",
 ]

@@ -34,7 +34,7 @@ from prism.ir.graph import (
 )
 from prism.ir.mapping import ParDim
 from prism.ir.program import Apply, Const, DataDim, SizeOf, TensorId
-from prism.ir.stages import LoopStage, loop_stages
+from prism.ir.stages import LoopPlace, loop_places
 
 _SAME = 1e-9
 """Blocks that store to one place may differ by the rounding of another order of summation."""
@@ -95,12 +95,12 @@ class _Launch:
     sizes: Mapping[DataDim, int]
     counts: Mapping[str, int]
     tensors: Mapping[str, Value]
-    stages: tuple[LoopStage, ...] = ()
+    places: tuple[LoopPlace, ...] = ()
     stored: dict[str, _Stored] = field(default_factory=dict)
 
     def run(self) -> dict[str, Value]:
         """Run every block; the tensors that the savers wrote."""
-        self.stages = loop_stages(self.kernel)
+        self.places = loop_places(self.kernel)
         for saver in self.kernel.block.savers:
             shape = tuple(self.sizes[d] for d in saver.dims)
             empty = Value(saver.dims, np.full(shape, np.nan))
@@ -115,29 +115,41 @@ class _Launch:
 
     def _run_block(self, block: Mapping[str, int]) -> None:
         values: dict[TensorId, Value] = {}
-        self._run_stage(LoopStage.ONCE, block, values)
+        self._run_level(0, block, values)
+        for node in self.kernel.block.savers:
+            self._store(node, values[node.operand], block)
+
+    def _run_level(self, level: int, at: Mapping[str, int], values: dict[TensorId, Value]) -> None:
+        """What stands inside so many loops: before the next loop, that loop, and after it."""
+        self._run_nodes(LoopPlace(level), at, values)
+        if level == len(self.kernel.loops):
+            return
         totals: dict[TensorId, list[Value]] = {}
-        for iteration in self._indices(self.kernel.loops):
-            self._run_stage(LoopStage.BODY, {**block, **iteration}, values)
-            for i, node in enumerate(self.kernel.block.nodes):
-                if isinstance(node, Accumulator):
-                    so_far = totals.setdefault(i, [])
-                    so_far.append(values[node.operand])
-                    if node.kind is not AccumulatorKind.CONCAT:
-                        so_far[:] = [self._combined(node, so_far)]
+        for iteration in self._indices(self.kernel.loops[level : level + 1]):
+            self._run_level(level + 1, {**at, **iteration}, values)
+            self._accumulate(self.kernel.loops[level].name, values, totals)
         for i, parts in totals.items():
             node = self.kernel.block.nodes[i]
             assert isinstance(node, Accumulator)
             values[i] = self._combined(node, parts)
-        self._run_stage(LoopStage.AFTER, block, values)
-        for node in self.kernel.block.savers:
-            self._store(node, values[node.operand], block)
+        self._run_nodes(LoopPlace(level, level), at, values)
 
-    def _run_stage(
-        self, stage: LoopStage, at: Mapping[str, int], values: dict[TensorId, Value]
+    def _accumulate(
+        self, par: str, values: Mapping[TensorId, Value], totals: dict[TensorId, list[Value]]
+    ) -> None:
+        """Take this iteration's values into the accumulators of a loop."""
+        for i, node in enumerate(self.kernel.block.nodes):
+            if isinstance(node, Accumulator) and node.par == par:
+                so_far = totals.setdefault(i, [])
+                so_far.append(values[node.operand])
+                if node.kind is not AccumulatorKind.CONCAT:
+                    so_far[:] = [self._combined(node, so_far)]
+
+    def _run_nodes(
+        self, place: LoopPlace, at: Mapping[str, int], values: dict[TensorId, Value]
     ) -> None:
         for i, node in enumerate(self.kernel.block.nodes):
-            if self.stages[i] is stage and not isinstance(node, (Accumulator, OutputSaver)):
+            if self.places[i] == place and not isinstance(node, (Accumulator, OutputSaver)):
                 values[i] = self._value(node, at, values)
 
     def _value(

@@ -36,11 +36,11 @@ from prism.ir.graph import (
 )
 from prism.ir.mapping import ParKind
 from prism.ir.program import Apply, DataDim, Program, bind_sizes
-from prism.ir.stages import LoopStage, loop_stages
+from prism.ir.stages import loop_places
 
 MAX_KERNELS = 3
 MAX_GRID_DIMS = 3
-MAX_LOOPS = 1
+MAX_LOOPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def check_mugraph(mu: MuGraph) -> None:
 
 
 def parallel_dims_are_sane(place: KernelPlace) -> None:
-    """At most three grid dims and one loop, of the right kinds, with names of their own."""
+    """At most three grid dims and two loops, of the right kinds, with names of their own."""
     grid, loops = place.kernel.grid, place.kernel.loops
     if len(grid) > MAX_GRID_DIMS or len(loops) > MAX_LOOPS:
         fail(
@@ -200,8 +200,8 @@ def savers_write_new_tensors(place: KernelPlace) -> None:
 def accumulators_end_the_loop(place: KernelPlace) -> None:
     """An accumulator combines a value of the loop it names; comb says which dimension grows."""
     block = place.kernel.block
-    loops = {p.name for p in place.kernel.loops}
-    stages, dims = loop_stages(place.kernel), block.tensor_dims()
+    loops = [p.name for p in place.kernel.loops]
+    places, dims = loop_places(place.kernel), block.tensor_dims()
     for i, node in enumerate(block.nodes):
         if not isinstance(node, Accumulator):
             continue
@@ -210,8 +210,15 @@ def accumulators_end_the_loop(place: KernelPlace) -> None:
                 f"accumulates over {node.par!r}, but the loops are {', '.join(sorted(loops)) or 0}",
                 node=i,
             )
-        if stages[node.operand] is LoopStage.AFTER:
+        number, read = loops.index(node.par), places[node.operand]
+        if read.ended is not None and read.ended <= number:
             fail(f"accumulates node {node.operand}, which runs after the loop already", node=i)
+        if read.level > number + 1:
+            fail(
+                f"accumulates node {node.operand} over {node.par}, but that changes in every "
+                f"iteration of {loops[-1]}; accumulate it over {loops[-1]} first",
+                node=i,
+            )
         if node.kind is not AccumulatorKind.CONCAT and node.dim is not None:
             fail(f"accumulates by {node.kind.value}; only concat has a dimension", node=i)
         if node.kind is AccumulatorKind.CONCAT and node.dim not in dims[node.operand]:
@@ -220,11 +227,11 @@ def accumulators_end_the_loop(place: KernelPlace) -> None:
 
 def after_loop_reads_whole_values(place: KernelPlace) -> None:
     """What changes from iteration to iteration leaves the loop through an accumulator only."""
-    block, stages = place.kernel.block, loop_stages(place.kernel)
+    block, places = place.kernel.block, loop_places(place.kernel)
     for i, node in enumerate(block.nodes):
-        after = stages[i] is LoopStage.AFTER or isinstance(node, OutputSaver)
+        level = 0 if isinstance(node, OutputSaver) else places[i].level
         for j in block.operands(i):
-            if after and stages[j] is LoopStage.BODY and not isinstance(node, Accumulator):
+            if places[j].level > level and not isinstance(node, Accumulator):
                 fail(
                     f"reads node {j} after the loop, but that changes in every iteration; "
                     "accumulate it, or load it replicated along the loop",

@@ -7,7 +7,8 @@ is an sGraph with all of them fixed, plus the schedule the emitter asks for.
 The kernel graph is a list of kernels; each graph-defined operator (`GraphOp`) holds a block graph:
 input loaders, operators, accumulators over the loop, output savers. There is no stage field: a
 node runs *after* the loop when it depends on an accumulator, otherwise it belongs to the loop body
-(or is loop-invariant, when nothing it reads is partitioned along the loop).
+(or is loop-invariant, when nothing it reads is partitioned along the loop). A kernel may have a
+loop inside a loop: see `stages`.
 
 Blocks may leave partial values to a later kernel: a *stack dim* is a dimension of a tensor between
 kernels that no program has. Its saver's value lacks it; along the one grid dim p it is mapped to,
@@ -48,7 +49,7 @@ class AccumulatorKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """Combines a body value over all iterations of loop dim `par`; readers run after the loop."""
+    """Combines a value over all iterations of loop dim `par`; readers run after that loop."""
 
     operand: TensorId
     kind: AccumulatorKind
@@ -99,11 +100,12 @@ class BlockGraph:
             case InputLoader() | Const() | SizeOf():
                 return ()
 
-    def after_loop(self) -> tuple[bool, ...]:
-        """For each node, whether its value exists only after the loop."""
+    def after_loop(self, par: str) -> tuple[bool, ...]:
+        """For each node, whether its value exists only after the loop along `par`."""
         out: list[bool] = []
         for i, node in enumerate(self.nodes):
-            out.append(isinstance(node, Accumulator) or any(out[j] for j in self.operands(i)))
+            is_end = isinstance(node, Accumulator) and node.par == par
+            out.append(is_end or any(out[j] for j in self.operands(i)))
         return tuple(out)
 
     @property
@@ -119,14 +121,20 @@ class BlockGraph:
 
 @dataclass(frozen=True, slots=True)
 class ThreadGraph:
-    """Elementwise operators of a block graph fused in registers: ids of its nodes, in order."""
+    """Elementwise operators of a block graph fused in registers, shared by the block's threads.
+
+    `nodes` are ids of the block graph, in order; `grid` are block dims. In m[T,d,p] of the mapping,
+    T is a value at the border, read or written, by its name in the block graph (see `threads`).
+    """
 
     nodes: tuple[TensorId, ...]
+    grid: tuple[ParDim, ...]
+    mapping: Mapping
 
 
 @dataclass(frozen=True, slots=True)
 class GraphOp:
-    """A graph-defined operator: one kernel. Loops may be empty (no loop).
+    """A graph-defined operator: one kernel. Loops may be empty (no loop); the outer comes first.
 
     A *library* kernel is a predefined operator that the target's library runs: its block graph says
     what it computes, one contraction of whole tensors, and not how.

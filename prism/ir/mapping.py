@@ -38,14 +38,17 @@ class ParKind(Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ParDim:
-    """A parallelization dimension: grid x, y, z or the loop i. Its size d_p is symbolic."""
+    """A parallelization dimension: grid x, y, z, the loop i, j inside it. d_p is symbolic."""
 
     name: str
     kind: ParKind
 
 
 GRID_DIMS = tuple(ParDim(name, ParKind.GRID) for name in "xyz")
-LOOP_DIM = ParDim("i", ParKind.LOOP)
+LOOP_DIMS = tuple(ParDim(name, ParKind.LOOP) for name in "ij")
+"""The outer loop and the inner one."""
+LOOP_DIM = LOOP_DIMS[0]
+"""The loop where there is only one."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -106,7 +109,8 @@ class Legality:
     """What placement says of the columns of a problem: those it allows, the empty one left out.
 
     None stands for "not known": any column may be legal. The empty column, a parallel dim that
-    partitions nothing, always is. All grid dims share one set, since renaming them changes nothing.
+    partitions nothing, always is. All grid dims share one set, since renaming them changes nothing,
+    and so do both loops, since what is legal along one does not depend on the other.
     """
 
     grid: frozenset[Column] | None = None

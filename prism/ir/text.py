@@ -2,7 +2,8 @@
 
 One line per node. A value that is an input goes by its name, any other by its number: `%5`. What
 follows `#` is a comment with what can be derived: dimensions, tile sizes. The sections `once:`,
-`body:` and `after:` of a looped kernel are derived too; the parser holds them against the graph.
+`body:` and `after:` of a looped kernel (`outer:` and `between:` where there are two loops) are
+derived too; the parser holds them against the graph.
 
     sgraph
     program row_sum
@@ -82,11 +83,11 @@ def _program_lines(program: Program) -> list[str]:
     if program.arguments:
         arguments = (f"{a.name}{_axes_text(a.axes)}" for a in program.arguments)
         lines.append(f"  args {', '.join(arguments)}")
-    names = _value_names(program.nodes)
+    names = value_names(program.nodes)
     order = [d.name for d in program.dims]
     for i, (node, dims) in enumerate(zip(program.nodes, program.tensor_dims(), strict=True)):
         note = f"  # {_axes_text(_ordered(dims, order))}" if isinstance(node, Apply) else ""
-        lines.append(f"  {names[i]} = {_node_text(node, names)}{note}")
+        lines.append(f"  {names[i]} = {node_text(node, names)}{note}")
     lines.extend(f"  return {names[o.tensor]}{_axes_text(o.axes)}" for o in program.outputs)
     return lines
 
@@ -97,7 +98,7 @@ def _kernel_lines(kernel: GraphOp, order: Sequence[DataDim]) -> list[str]:
         if pars:
             lines.append(f"  {word} {', '.join(p.name for p in pars)}")
     lines.extend(f"  map {text}" for text in format_mapping(kernel))
-    names = _value_names(kernel.block.nodes)
+    names = value_names(kernel.block.nodes)
     stage = None
     dims = kernel.block.tensor_dims()
     for i, (node, its_stage) in enumerate(
@@ -106,7 +107,7 @@ def _kernel_lines(kernel: GraphOp, order: Sequence[DataDim]) -> list[str]:
         if kernel.loops and its_stage is not stage:
             lines.append(f"  {its_stage.value}:")
             stage = its_stage
-        text = _node_text(node, names)
+        text = node_text(node, names)
         target = "" if isinstance(node, OutputSaver) else f"{names[i]} = "
         indent = "    " if kernel.loops else "  "
         lines.append(f"{indent}{target}{text}{_note(kernel, node, _ordered(dims[i], order))}")
@@ -127,9 +128,10 @@ def _note(kernel: GraphOp, node: BlockNode, dims: Sequence[DataDim]) -> str:
             return f"  # {_axes_text(dims)}"
 
 
-def _node_text(  # noqa: PLR0911 - a case per node
+def node_text(  # noqa: PLR0911 - a case per node
     node: Node | BlockNode, names: Sequence[str]
 ) -> str:
+    """A node without its name, its operands by theirs."""
     match node:
         case Input(argument=argument, dims=dims):
             return f"input {argument}{_axes_text(dims)}"
@@ -149,7 +151,7 @@ def _node_text(  # noqa: PLR0911 - a case per node
             return f"save {names[operand]} as {target}{_axes_text(dims)}"
 
 
-def _value_names(nodes: Sequence[Node | BlockNode]) -> list[str]:
+def value_names(nodes: Sequence[Node | BlockNode]) -> list[str]:
     """What each value is called: inputs by name (once each), the rest by number."""
     out: list[str] = []
     for i, node in enumerate(nodes):

@@ -8,7 +8,14 @@ from prism.search.assemble import program_graph
 from prism.search.dimension import DimensionPruner
 from prism.search.explain import explain
 from prism.search.generators import GENERATORS
-from prism.search.options import MODES, VERIFY, RejectedGraph, SearchOptions, SearchResult
+from prism.search.options import (
+    MODES,
+    TUNED_KERNELS,
+    VERIFY,
+    RejectedGraph,
+    SearchOptions,
+    SearchResult,
+)
 from prism.search.pruning import (
     Bounded,
     Classifier,
@@ -34,6 +41,7 @@ __all__ = [
     "GENERATORS",
     "MODES",
     "PROGRAM_ID",
+    "TUNED_KERNELS",
     "VERIFY",
     "Bounded",
     "Classifier",

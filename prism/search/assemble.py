@@ -10,7 +10,7 @@ from typing import Protocol, assert_never
 
 from prism.ir import (
     GRID_DIMS,
-    LOOP_DIM,
+    LOOP_DIMS,
     Accumulator,
     AccumulatorKind,
     Apply,
@@ -47,13 +47,22 @@ class Design(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What determines an sGraph of one kernel; `stage` is None where there is no loop."""
+    """What determines an sGraph of one kernel; `stage` is None where there is no loop.
+
+    `inner` is the stage along a loop inside the loop.
+    """
 
     wired: Wired
     stage: Stage | None
     assignment: Assignment
     grid: tuple[Column, ...]
     library: bool = False
+    inner: Stage | None = None
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages along the loops there are, outer before inner."""
+        return tuple([stage for stage in (self.stage, self.inner) if stage is not None])
 
     def build(self, builder: GraphBuilder) -> SGraph:
         """The sGraph: loaders, body, accumulators, after the loop, savers, in SSA order."""
@@ -71,8 +80,8 @@ class GraphBuilder:
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self._order = _Order(arena)
-        # wired and stage are kept, so that no others get their ids
-        self._blocks: dict[tuple[int, int], tuple[Wired, Stage | None, BlockGraph]] = {}
+        # wired and stages are kept, so that no others get their ids
+        self._blocks: dict[tuple[int, ...], tuple[Wired, tuple[Stage, ...], BlockGraph]] = {}
 
     def graph(self, design: Design) -> SGraph:
         """The sGraph of a design."""
@@ -80,12 +89,13 @@ class GraphBuilder:
 
     def of_one_kernel(self, candidate: Candidate) -> SGraph:
         """The sGraph of a candidate."""
-        wired, stage = candidate.wired, candidate.stage
-        key = (id(wired), id(stage))
+        wired, stages = candidate.wired, candidate.stages
+        key = (id(wired), *map(id, stages))
         if key not in self._blocks:
-            self._blocks[key] = (wired, stage, _Builder(self.arena, candidate, self._order).block())
+            block = _Builder(self.arena, candidate, self._order).block()
+            self._blocks[key] = (wired, stages, block)
         block = self._blocks[key][2]
-        loops = () if stage is None else (LOOP_DIM,)
+        loops = LOOP_DIMS[: len(stages)]
         grid = GRID_DIMS[: len(candidate.grid)]
         kernel = GraphOp(grid, loops, candidate.assignment, block, candidate.library)
         return SGraph(self.arena.program, (kernel,))
@@ -113,39 +123,47 @@ class _Builder:
         self.arena = arena
         self.order = order
         self.candidate = candidate
+        self.stages = candidate.stages
         self.nodes: list[BlockNode] = []
         self.value: dict[TermId, int] = {}
-        """Where the value of a term stands in the body (or outside any loop)."""
+        """Where the value of a term stands in the loops (or outside any)."""
         self.whole: dict[TermId, int] = {}
-        """Where a value stands that exists after the loop."""
+        """Where a value stands that exists after the loops that have ended so far."""
 
     def block(self) -> BlockGraph:
-        wired, stage = self.candidate.wired, self.candidate.stage
+        wired = self.candidate.wired
         terms = self.arena.terms
         listed = (*sorted(wired.leaves, key=self.order.of), *wired.nodes)
-        in_body = [t for t in listed if stage and self._varies(t, stage)]
-        after = [t for t in wired.nodes if stage and stage.state(t) == AFTER]
-        late = {*in_body, *after}
-        for term in (*(t for t in listed if t not in late), *in_body):
+        # outside the loops first, then what is in them, the innermost last
+        early = [t for t in listed if self._ended(t) is None]
+        for term in sorted(early, key=self._level):
             leaf = terms[term].leaf
             operands = tuple([self.value[t] for t in terms[term].operands])
             self.value[term] = self._add(
                 self._applied(term, operands) if leaf is None else _loaded(leaf)
             )
-        if stage is not None:
-            for term in stage.accumulated:
-                self.whole[term] = self._add(self._accumulated(term, stage))
-            for term in after:
-                operands = tuple(self._after(t) for t in terms[term].operands)
-                self.whole[term] = self._add(self._applied(term, operands))
-            for term in stage.stored:
-                self.whole[term] = self._add(self._accumulated(term, stage))
+        for number in reversed(range(len(self.stages))):
+            self._end_loop(number)
         for index, (root, output) in enumerate(
             zip(wired.roots, self.arena.program.outputs, strict=True)
         ):
             dims = tuple(d for d in output.axes if d is not None)
             self._add(OutputSaver(self._after(root), output_name(index), dims))
         return BlockGraph(tuple(self.nodes))
+
+    def _end_loop(self, number: int) -> None:
+        """The accumulators over a loop, and what runs after it and in the loop around it."""
+        stage, terms = self.stages[number], self.arena.terms
+        self._accumulate(stage.accumulated, number)
+        for term in self.candidate.wired.nodes:
+            if self._ended(term) == number:
+                operands = tuple(self._after(t) for t in terms[term].operands)
+                self.whole[term] = self._add(self._applied(term, operands))
+        self._accumulate(stage.stored, number)
+
+    def _accumulate(self, terms: tuple[TermId, ...], number: int) -> None:
+        for term in terms:
+            self.whole[term] = self._add(self._accumulated(term, number))
 
     def _add(self, node: BlockNode) -> int:
         self.nodes.append(node)
@@ -154,19 +172,26 @@ class _Builder:
     def _after(self, term: TermId) -> int:
         return self.whole[term] if term in self.whole else self.value[term]
 
-    def _varies(self, term: TermId, stage: Stage) -> bool:
-        return stage.state(term) not in (REPLICATED, AFTER)
+    def _level(self, term: TermId) -> int:
+        """How many loops a term stands in that waits for none."""
+        varying = (k for k, s in enumerate(self.stages, 1) if s.state(term) != REPLICATED)
+        return max(varying, default=0)
+
+    def _ended(self, term: TermId) -> int | None:
+        """The number of the outermost loop after which a term is computed, if any."""
+        ended = (k for k, stage in enumerate(self.stages) if stage.state(term) == AFTER)
+        return next(ended, None)
 
     def _applied(self, term: TermId, operands: tuple[int, ...]) -> Apply:
         value = self.arena.terms[term]
         dim = self.arena.dim_names[value.dim] if value.dim >= 0 else None
         return Apply(value.op, operands, dim)
 
-    def _accumulated(self, term: TermId, stage: Stage) -> Accumulator:
-        state = stage.state(term)
+    def _accumulated(self, term: TermId, number: int) -> Accumulator:
+        state = self.stages[number].state(term)
         kind = accumulator_of(state)
         dim = self.arena.dim_names[state] if kind is AccumulatorKind.CONCAT else None
-        return Accumulator(self.value[term], kind, LOOP_DIM.name, dim)
+        return Accumulator(self._after(term), kind, LOOP_DIMS[number].name, dim)
 
 
 def _loaded(leaf: Leaf) -> BlockNode:

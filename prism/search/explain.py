@@ -99,6 +99,10 @@ def explain(graph: SGraph) -> str | None:
     return Explainer().explain(graph)
 
 
+MAX_BLOCKS = 4_096
+"""Block graphs remembered at a time."""
+
+
 class Explainer:
     """Explains many graphs: a block graph that several share is read once for each map of it."""
 
@@ -126,8 +130,11 @@ class Explainer:
         """Those that are needed: one that ended without a fault is not needed again."""
         block = self._blocks.get(id(kernel.block))
         if block is None:
+            if len(self._blocks) >= MAX_BLOCKS:
+                self._blocks.clear()
+                self._fine.clear()
             graph = kernel.block
-            block = _Block(graph, graph.tensor_dims(), graph.after_loop())
+            block = _Block(graph, graph.tensor_dims())
             self._blocks[id(graph)] = block
         yield from [_StackReading(kernel, block, dim, stack) for dim, stack in stacks.items()]
         for par in (*kernel.grid, *kernel.loops):
@@ -148,7 +155,6 @@ class _Block:
 
     graph: BlockGraph
     dims: tuple[frozenset[DataDim], ...]
-    is_after: tuple[bool, ...]
 
 
 class _Reading:
@@ -159,7 +165,7 @@ class _Reading:
         self.par = par
         self.is_loop = par.kind is ParKind.LOOP
         self.dims = block.dims
-        self.is_after = block.is_after
+        self.is_after = block.graph.after_loop(par.name)
         self.parts: list[Part] = []
         self.stacks: dict[DataDim, Stacked] = {}
         """What this kernel stacks along `par`."""
@@ -176,7 +182,7 @@ class _Reading:
             case Const() | SizeOf():
                 return Whole()
             case Apply():
-                if self.is_loop and self.is_after[i]:
+                if self.is_after[i]:
                     self._only_whole(i, node.operands)
                     return Whole()
                 return self._applied(i, node)

@@ -37,11 +37,13 @@ class Materials:
     cuts: Cuts
     situation: Situation | None = None
     stacking: Stacking | None = None
+    apart: bool = False
+    """Whether the encoding is asked for grid dims and loops one after the other."""
 
     def mapper(self) -> Mapper:
         """A mapper of these."""
         parts = (self.arena, self.gate, self.answers, self.limits, self.cuts)
-        return Mapper(*parts, self.stacking)
+        return Mapper(*parts, self.stacking, apart=self.apart)
 
 
 class Generator(Protocol):

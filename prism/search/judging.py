@@ -26,6 +26,7 @@ from prism.identity import Identifier
 from prism.ir import GraphOp, Mapping, MapVar, SGraph, stage_names
 from prism.search.assemble import GraphBuilder
 from prism.search.explain import Explainer
+from prism.search.explain_threads import ThreadExplainer
 from prism.search.mapper import Cuts
 from prism.search.options import RejectedGraph
 from prism.search.ranking import Ranked
@@ -88,6 +89,7 @@ class Judging:
         self._builder = builder
         self._identifier = Identifier()
         self._explainer = Explainer()
+        self._threads = ThreadExplainer()
         self._verifier = judges.verifier
         self._admission = judges.admission
         self._batch = judges.batch
@@ -174,7 +176,7 @@ class Judging:
         self.verdicts[verdict] += 1
         # proofs take all chunks for equally long; what the interpreter refuses may be right
         # then, and wrong where the last chunk is shorter
-        fault = self._explainer.explain(one.graph)
+        fault = self._explainer.explain(one.graph) or self._threads.explain(one.graph)
         if verdict is Verdict.PROVED and fault is None:
             self._list(one, verdict)
             return
@@ -183,6 +185,7 @@ class Judging:
         if verdict is Verdict.GAVE_UP:
             self._cuts.add("gave_up", "verification: a limit was reached on some graphs")
         if len(self.rejected) < MAX_REJECTED:
+            fault = fault or self._verifier.threads.known_fault(one.graph)
             reason = fault or "placement finds no fault; the axioms may be too weak"
             self.rejected.append(RejectedGraph(one.id, verdict, reason))
 

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
+from prism.ir import LOOP_DIMS
 from prism.search.assemble import Candidate
 from prism.search.grid import Column, GridPlacement, Stacking, divided, leaf_state
 from prism.search.mappings import Answers, MappedDims, Mappings
+from prism.search.nests import accumulator_count, divides_other_dims, fits_nest, nest_operators
 from prism.search.placement import REPLICATED, State
 from prism.search.pruning import Gate, Staged
 from prism.search.ranking import Ranked, rank
@@ -22,7 +24,6 @@ from prism.search.stages import (
     Stage,
     StageLimits,
     StageWalk,
-    accumulator_operators,
 )
 from prism.search.wiring import Arena, TermId, Wired
 
@@ -30,6 +31,9 @@ MAX_CANDIDATES_PER_DAG = 4_000
 
 StagesOf = Callable[[tuple[State, ...]], Iterable[Stage | None]]
 """The loop stages of an op DAG under a mapping of its inputs along the loop; None: no loop."""
+
+Stages = tuple[Stage | None, Stage | None]
+"""Those along the loop, and along one inside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class Limits:
     max_accumulators: int
     grid_dims: int
     candidates: int
+    loop_dims: int = 1
 
 
 @dataclass(slots=True)
@@ -77,7 +82,7 @@ class Mapper:
     `own` are the program's own terms, for the ranking.
     """
 
-    def __init__(  # noqa: PLR0913 - what it is made from
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is made from
         self,
         arena: Arena,
         gate: Gate,
@@ -85,8 +90,11 @@ class Mapper:
         limits: Limits,
         cuts: Cuts,
         stacking: Stacking | None = None,
+        *,
+        apart: bool = False,
     ) -> None:
-        self.mappings = Mappings(answers, arena, stacking)
+        loops = LOOP_DIMS[: limits.loop_dims]
+        self.mappings = Mappings(answers, arena, stacking, loops, apart=apart)
         self.rules = PlacementRules(arena, gate)
         self.own: frozenset[TermId] = frozenset()
         self._arena = arena
@@ -103,35 +111,49 @@ class Mapper:
         wired: Wired,
         stages_of: StagesOf,
         keeps: Callable[[MappedDims, Stage | None], bool] = lambda _dims, _stage: True,
+        *,
+        widest: bool = False,
     ) -> Iterator[Ranked]:
         """The candidates of one op DAG; `keeps` may leave some out.
 
         A graph with fewer grid dims is one with more of them at size one, but both are counted,
-        as the paper does; without any grid only where no grid dim is legal.
+        as the paper does; without any grid only where no grid dim is legal. `widest`: only those
+        with as many grid dims as there may be.
         """
         equal = self._gate.equalities(self._arena, wired)
         is_legal = cache(lambda column: self.is_legal(wired, column))
+        fits = cache(lambda grid: self.is_complete(grid) and all(map(is_legal, grid)))
         stages = cache(lambda loop: tuple(stages_of(loop)))
         legal = self.mappings.legality(wired, equal, is_legal, lambda loop: bool(stages(loop)))
         found = 0
         for count in range(self._limits.grid_dims, -1, -1):
-            if count == 0 and found:
+            if found and (widest or count == 0):
                 return
-            mapped = self.mappings.of(wired, equal, count, legal)
-            if self.mappings.is_cut:
-                self._cuts.add("mappings", "mappings: an enumeration was cut short")
-            for dims in mapped:
-                if not self.is_complete(dims.grid) or not all(map(is_legal, dims.grid)):
-                    continue
-                for stage in stages(dims.loop):
-                    is_kept = keeps(dims, stage) and self.fits(wired, stage, dims.grid)
-                    ranked = self.ranked(wired, stage, dims) if is_kept else None
+            for dims in self.mappings.fitting(wired, equal, count, legal, fits):
+                for stage, inner in self._nests(wired, dims, stages):
+                    is_kept = keeps(dims, stage) and self.fits(wired, stage, dims.grid, inner)
+                    ranked = self.ranked(wired, stage, dims, inner) if is_kept else None
                     if ranked is not None:
                         found += 1
                         yield ranked
                 if found >= MAX_CANDIDATES_PER_DAG:
                     self._cuts.add("candidates", "candidates: one op DAG has too many")
                     return
+            if self.mappings.is_cut:
+                self._cuts.add("mappings", "mappings: an enumeration was cut short")
+
+    def _nests(self, wired: Wired, dims: MappedDims, stages_of: StagesOf) -> Iterator[Stages]:
+        """The stages along the loop, or along the two of a nest."""
+        if not dims.has_inner:
+            yield from ((stage, None) for stage in stages_of(dims.loop))
+            return
+        assert dims.inner is not None
+        if not divides_other_dims(dims.loop, dims.inner):
+            return  # the inner loop alone is the one loop
+        for outer in stages_of(dims.loop):
+            for inner in stages_of(dims.inner):
+                if outer and inner and fits_nest(self._arena, wired, outer, inner):
+                    yield outer, inner
 
     def stages(self, wired: Wired, loop: tuple[State, ...]) -> Iterator[Stage | None]:
         """The loop stages of an op DAG under one mapping of its inputs along the loop."""
@@ -159,9 +181,18 @@ class Mapper:
         """Whether partial outputs, where there are any, are stacked along one of the grid dims."""
         return not self._is_stacking or any(self.placement.stacks(column) for column in grid)
 
-    def fits(self, wired: Wired, stage: Stage | None, grid: tuple[Column, ...]) -> bool:
-        """Whether pruners that know where graphs shall run keep this one; for legal grids."""
-        if not self._gate.is_situated:
+    def fits(
+        self,
+        wired: Wired,
+        stage: Stage | None,
+        grid: tuple[Column, ...],
+        inner: Stage | None = None,
+    ) -> bool:
+        """Whether pruners that know where graphs shall run keep this one; for legal grids.
+
+        They judge tiles of one loop: what has two is kept.
+        """
+        if not self._gate.is_situated or inner is not None:
             return True
         spans = tuple(divided(column) for column in grid)
         placement = self.placement
@@ -170,20 +201,25 @@ class Mapper:
         )
         return self._gate.keeps(staged)
 
-    def op_count(self, wired: Wired, stage: Stage | None) -> int:
+    def op_count(self, wired: Wired, stage: Stage | None, inner: Stage | None = None) -> int:
         """How many block operators a graph of an op DAG has."""
-        accumulated = () if stage is None else stage.accumulated
         inputs = sum(self._arena.terms[t].inputs > 0 for t in wired.leaves)
-        return inputs + wired.operator_count + accumulator_operators(self._arena, accumulated)
+        return inputs + wired.operator_count + nest_operators(self._arena, stage, inner)
 
-    def ranked(self, wired: Wired, stage: Stage | None, dims: MappedDims) -> Ranked | None:
-        """The candidate with its counts, or None beyond the operator budget."""
-        op_count = self.op_count(wired, stage)
+    def ranked(
+        self, wired: Wired, stage: Stage | None, dims: MappedDims, inner: Stage | None = None
+    ) -> Ranked | None:
+        """The candidate with its counts, or None beyond the budgets of operators, accumulators."""
+        held, most = accumulator_count(stage, inner), self._limits.max_accumulators
+        if inner is not None and held > most:
+            self._cuts.add("max_accumulators")
+            self._cuts.miss("max_accumulators", 0, f"loop stages of more than {most} accumulators")
+            return None
+        op_count = self.op_count(wired, stage, inner)
         if op_count > self._limits.max_ops:
             self._cuts.add("max_ops")
             self._cuts.miss("max_ops", op_count, f"a graph of {op_count} block operators")
             return None
-        candidate = Candidate(wired, stage, dims.assignment, dims.grid)
+        candidate = Candidate(wired, stage, dims.assignment, dims.grid, inner=inner)
         order = rank(self._arena, self.placement, candidate, dims.grid, self.own)
-        accumulator_count = 0 if stage is None else len(stage.accumulated)
-        return Ranked(order, candidate, op_count, accumulator_count)
+        return Ranked(order, candidate, op_count, held)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from prism.ir import (
     GRID_DIMS,
-    LOOP_DIM,
+    LOOP_DIMS,
     Assignment,
     Enumeration,
     Legality,
@@ -45,11 +45,20 @@ Names = tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class MappedDims:
-    """An assignment, read by parallel dim: `grid` columns in order, `loop` states of the inputs."""
+    """An assignment, read by parallel dim.
+
+    `grid` columns in order, `loop` states of the inputs, `inner` the same for a loop inside it.
+    """
 
     assignment: Assignment
     grid: tuple[Column, ...]
     loop: tuple[State, ...]
+    inner: tuple[State, ...] | None = None
+
+    @property
+    def has_inner(self) -> bool:
+        """Whether something is divided along an inner loop."""
+        return self.inner is not None and any(state != REPLICATED for state in self.inner)
 
 
 @dataclass(slots=True)
@@ -92,8 +101,18 @@ class Answers:
 class Mappings:
     """The mappings of op DAGs of one arena."""
 
-    def __init__(self, answers: Answers, arena: Arena, stacking: Stacking | None = None) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        arena: Arena,
+        stacking: Stacking | None = None,
+        loops: tuple[ParDim, ...] = LOOP_DIMS[:1],
+        *,
+        apart: bool = False,
+    ) -> None:
         self.is_cut = False
+        self._apart = apart
+        self._loops = loops
         self._answers = answers
         self._stacking = stacking
         self._arena = arena
@@ -129,9 +148,34 @@ class Mappings:
         grid_count: int,
         legal: Legality = Legality(),  # noqa: B008 - a frozen value
     ) -> tuple[MappedDims, ...]:
-        """All mappings of an op DAG over so many grid dims and at most one loop."""
+        """All mappings of an op DAG over so many grid dims and the loops, used or not."""
         problem = self._problem(wired, equal, GRID_DIMS[:grid_count])
-        problem = replace(problem, legal=legal)
+        return self._all(replace(problem, legal=legal))
+
+    def fitting(
+        self,
+        wired: Wired,
+        equal: frozenset[Equality],
+        grid_count: int,
+        legal: Legality,
+        fits: Callable[[tuple[Column, ...]], bool],
+    ) -> Iterator[MappedDims]:
+        """The mappings whose grid fits.
+
+        No constraint ties grid dims to loops. Where they are asked for `apart`, the encoding has
+        two small problems to solve, and a mapping is an answer to each.
+        """
+        if not self._apart:
+            yield from (d for d in self.of(wired, equal, grid_count, legal) if fits(d.grid))
+            return
+        problem = replace(self._problem(wired, equal, GRID_DIMS[:grid_count]), legal=legal)
+        in_loops = self._all(replace(problem, grid=()))
+        for grid in self._all(replace(problem, loops=())):
+            if fits(grid.grid):
+                yield from (_joined(grid, loops) for loops in in_loops)
+
+    def _all(self, problem: MappingProblem) -> tuple[MappedDims, ...]:
+        """The mappings that solve one problem."""
         self._answers.count.problems += 1
         known = self._known.get(problem)
         if known is None:
@@ -178,14 +222,15 @@ class Mappings:
             if self._stacking is not None and index in self._stacking.outputs:
                 dims = (self._stacking.dim, *dims)
             outputs.append(MappedTensor(output_name(index), dims, is_output=True))
-        return MappingProblem((*inputs, *outputs), grid, (LOOP_DIM,), equal)
+        return MappingProblem((*inputs, *outputs), grid, self._loops, equal)
 
     def _decoded(self, problem: MappingProblem, assignment: Assignment) -> MappedDims:
-        places: dict[str, list[Place]] = {p.name: [] for p in (*problem.grid, LOOP_DIM)}
+        places: dict[str, list[Place]] = {p.name: [] for p in (*problem.grid, *problem.loops)}
         for var in assignment.true:
             places[var.par].append((var.tensor, var.dim))
         grid = tuple(self._column(places[p.name]) for p in problem.grid)
-        return MappedDims(assignment, grid, self._column(places[LOOP_DIM.name]).inputs)
+        loops = [self._column(places[p.name]).inputs for p in problem.loops]
+        return MappedDims(assignment, grid, *(loops or [self._column(()).inputs]))
 
     def _column(self, places: Iterable[Place]) -> Column:
         """The states of inputs and outputs along a parallel dim that partitions the places."""
@@ -197,3 +242,9 @@ class Mappings:
             else:
                 outputs[self._output_place[tensor]] = self._arena.dim_index(dim)
         return Column(tuple(inputs), tuple(outputs))
+
+
+def _joined(grid: MappedDims, loops: MappedDims) -> MappedDims:
+    """A mapping along grid dims and one along loops as one."""
+    true = grid.assignment.true | loops.assignment.true
+    return MappedDims(Assignment(true), grid.grid, loops.loop, loops.inner)

@@ -8,13 +8,16 @@ from typing import Any
 
 from prism.artifact import FoundGraph
 from prism.errors import UsageError
-from prism.ir import MAX_KERNELS, DataDim, Program, bind_sizes
+from prism.ir import MAX_KERNELS, MAX_LOOPS, DataDim, Program, bind_sizes
 from prism.protocols import Device
 from prism.scope import Scope
 from prism.search.generators import check_generator
 from prism.verdict import Verdict
 
 MAX_GRID_DIMS = 3
+
+TUNED_KERNELS = 2
+"""Kernels of the graphs that `optimize` tries, where it is not told."""
 
 MODES = ("count", "tune")
 """Every graph within the limits; or only those that none beats for all sizes and tiles."""
@@ -31,16 +34,17 @@ class SearchOptions:
     one, a reduction together with its accumulator too. None stands for what the program itself
     needs and some more (`limits` of the result says how many). `mode` is one of `MODES`.
     `generator` is "cone" or "forward", and `concrete` the kinds of map that the latter enumerates
-    (imap, fmap, omap). `without` names pruners to switch off, `also` optional ones, or a stranger's
-    `FILE.py:CLASS`, to add. `verify` is one of `VERIFY`; what is only admitted is never tuned.
-    `budget_s` bounds the whole search, `max_graphs` the graphs that are verified, the best looking
-    first; None leaves either open. With `sizes` or a `device` the result is for these alone;
-    without, for all.
+    (imap, fmap, omap). With `loop_dims` 2 kernels may have a loop inside the loop (mode count).
+    `without` names pruners to switch off, `also` optional ones, or a stranger's `FILE.py:CLASS`, to
+    add. `verify` is one of `VERIFY`; what is only admitted is never tuned. `budget_s` bounds the
+    whole search, `max_graphs` the graphs that are verified, the best looking first; None leaves
+    either open. With `sizes` or a `device` the result is for these alone; without, for all.
     """
 
     max_ops: int | None = None
     max_accumulators: int | None = None
     grid_dims: int = MAX_GRID_DIMS
+    loop_dims: int = 1
     max_kernels: int = 1
     encoding: str = "boolean"
     axioms: tuple[str, ...] = ("prism",)
@@ -73,6 +77,7 @@ class SearchOptions:
                 raise UsageError(f"{name} must be at least {least}, not {value}")
         if not 0 <= self.grid_dims <= MAX_GRID_DIMS:
             raise UsageError(f"grid_dims must be 0 to {MAX_GRID_DIMS}, not {self.grid_dims}")
+        self._check_loops()
         check_generator(self.generator, self.concrete)
         if self.mode not in MODES:
             raise UsageError(f"there is no mode {self.mode!r}; there are {', '.join(MODES)}")
@@ -84,6 +89,17 @@ class SearchOptions:
             raise UsageError(f"mode tune needs the generator cone, not {self.generator}")
         if not 1 <= self.max_kernels <= MAX_KERNELS:
             raise UsageError(f"max_kernels must be 1 to {MAX_KERNELS}, not {self.max_kernels}")
+
+
+    def _check_loops(self) -> None:
+        if not 1 <= self.loop_dims <= MAX_LOOPS:
+            raise UsageError(f"loop_dims must be 1 to {MAX_LOOPS}, not {self.loop_dims}")
+        where = f"generator {self.generator}" if self.generator != "cone" else "mode tune"
+        if self.loop_dims > 1 and (self.mode == "tune" or self.generator != "cone"):
+            raise UsageError(
+                f"{where} searches one loop, not {self.loop_dims}; loops inside loops need mode "
+                "count and generator cone"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from prism.search.assemble import Candidate, Design
 from prism.search.grid import Column, GridPlacement
-from prism.search.placement import AFTER, PARTIAL
+from prism.search.placement import PARTIAL, REPLICATED
 from prism.search.stages import Stage
 from prism.search.wiring import Arena, TermId
 
@@ -40,12 +40,10 @@ def rank(
     own: frozenset[TermId],
 ) -> Rank:
     """The smaller the better looking; `own` are the program's own terms."""
-    wired, stage = candidate.wired, candidate.stage
+    wired, stages = candidate.wired, candidate.stages
     foreign = sum(arena.terms[t].op in OVERFLOWING and t not in own for t in wired.nodes)
-    concatenated = 0
-    if stage is not None:
-        concatenated = sum(stage.state(t) >= 0 for t in stage.accumulated)
-    is_spatial = stage is not None and not stage.accumulated
+    concatenated = sum(stage.state(t) >= 0 for stage in stages for t in stage.accumulated)
+    is_spatial = bool(stages) and not any(stage.accumulated for stage in stages)
     work = footprint = 0.0
     sharded = [placement.sharded(column) for column in columns]
     for term in (*wired.leaves, *wired.nodes):
@@ -55,8 +53,9 @@ def rank(
         if value.leaf is None:
             space = value.dims | arena.terms[value.operands[0]].dims
             elements = _DIM_BITS * space.bit_count() - _PAR_BITS * shared
-            work += 2.0 ** (elements + _PAR_BITS * _is_late(value.operands, term, stage))
-        footprint += 2.0 ** (tile - _PAR_BITS * _is_tiled(term, stage))
+            work += 2.0 ** (elements + _PAR_BITS * _repeats(value.operands, term, stages))
+        tiled = sum([_is_tiled(term, stage) for stage in stages])
+        footprint += 2.0 ** (tile - _PAR_BITS * tiled)
     return foreign, concatenated, work, is_spatial, footprint, wired.operator_count
 
 
@@ -81,15 +80,24 @@ def best_looking(candidates: Sequence[Ranked], most: int) -> list[Ranked]:
     return sorted((*head, *daring), key=lambda found: found.rank)
 
 
-def _is_tiled(term: TermId, stage: Stage | None) -> bool:
+def _is_tiled(term: TermId, stage: Stage) -> bool:
     """Whether an iteration of the loop holds only a tile."""
-    if stage is None or term in stage.accumulated:
-        return False
-    return stage.state(term) >= 0
+    return term not in stage.accumulated and stage.state(term) >= 0
 
 
-def _is_late(operands: tuple[TermId, ...], term: TermId, stage: Stage | None) -> bool:
+def _repeats(operands: tuple[TermId, ...], term: TermId, stages: Sequence[Stage]) -> int:
+    """The loops in whose iterations an operator does all its work again.
+
+    It works on sums that are not finished; or it is computed in an outer loop, since an inner one
+    divides it or what it reads, though it is the same in every iteration of the outer one.
+    """
+    late = sum([_is_late(operands, term, stage) for stage in stages])
+    if len(stages) > 1:
+        outer, inner = stages
+        late += outer.state(term) == REPLICATED != inner.state(term)
+    return late
+
+
+def _is_late(operands: tuple[TermId, ...], term: TermId, stage: Stage) -> bool:
     """Whether an operator works on sums that are not finished: once per iteration, in full."""
-    if stage is None or stage.state(term) == AFTER:
-        return False
     return stage.state(term) == PARTIAL and any(stage.state(t) == PARTIAL for t in operands)

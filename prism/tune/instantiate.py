@@ -16,6 +16,7 @@ from prism.errors import GraphError
 from prism.identity import graph_id
 from prism.ir import (
     GRID_DIMS,
+    LOOP_DIMS,
     Accumulator,
     Apply,
     BlockGraph,
@@ -61,27 +62,30 @@ def _without_unit_dims(op: GraphOp, counts: dict[str, int]) -> tuple[GraphOp, Co
     kept = [p for p in op.grid if counts[p.name] > 1]
     names = {old.name: new.name for old, new in zip(kept, GRID_DIMS, strict=False)}
     loops = tuple(p for p in op.loops if counts[p.name] > 1)
-    names |= {p.name: p.name for p in loops}
+    names |= {old.name: new.name for old, new in zip(loops, LOOP_DIMS, strict=False)}
     true = frozenset(
         MapVar(v.tensor, v.dim, names[v.par]) for v in op.mapping.true if v.par in names
     )
-    block = _without_accumulators(op.block, {p.name for p in op.loops if p not in loops})
+    block = _renamed(op.block, names)
+    loops = LOOP_DIMS[: len(loops)]
     smaller = GraphOp(GRID_DIMS[: len(kept)], loops, Mapping(true), block, op.library)
     return smaller, tuple((new, counts[old]) for old, new in names.items())
 
 
-def _without_accumulators(block: BlockGraph, pars: set[str]) -> BlockGraph:
-    """The block graph in which accumulators over `pars` are their operands."""
+def _renamed(block: BlockGraph, names: dict[str, str]) -> BlockGraph:
+    """The block graph with new names for loops; accumulators over others are their operands."""
     place: list[int] = []
     nodes: list[BlockNode] = []
     for node in block.nodes:
-        if isinstance(node, Accumulator) and node.par in pars:
+        if isinstance(node, Accumulator) and node.par not in names:
             place.append(place[node.operand])
             continue
         match node:
             case Apply(operands=operands):
                 moved: BlockNode = replace(node, operands=tuple(place[i] for i in operands))
-            case Accumulator(operand=operand) | OutputSaver(operand=operand):
+            case Accumulator(operand=operand, par=par):
+                moved = replace(node, operand=place[operand], par=names[par])
+            case OutputSaver(operand=operand):
                 moved = replace(node, operand=place[operand])
             case _:
                 moved = node

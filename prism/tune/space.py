@@ -34,14 +34,13 @@ from prism.ir import (
     AccumulatorKind,
     DataDim,
     GraphOp,
-    LoopStage,
     ParDim,
     ParKind,
     SGraph,
     chunk,
     is_legal_count,
-    loop_stages,
     stack_dims,
+    varies_along,
 )
 from prism.protocols import Target
 from prism.record import Counts
@@ -52,7 +51,8 @@ GRID_LIMITS = {"x": 2**31 - 1, "y": 65535, "z": 65535}
 MOST_COUNTS = {0: 1, 1: 16, 2: 10, 3: 6}
 """Candidates kept per dim, by the number of grid dims of the kernel: it bounds their product."""
 
-MOST_TILES = 12
+MOST_TILES = {0: 1, 1: 12, 2: 5}
+"""Candidates kept per loop, by the number of loops."""
 
 MOST_CHOICES = {2: 32, 3: 10}
 """Choices kept per kernel, by the number of kernels with any, if several: 32^2 and 10^3."""
@@ -236,7 +236,7 @@ def _loop_choices(
     for p in op.loops:
         extents = _extents(op, p.name, grid, sizes)
         near = chunk(max((e.full for e in extents), default=1), GOOD_TILE)
-        counts = candidate_counts(extents, threads, near=near, most=MOST_TILES)
+        counts = candidate_counts(extents, threads, near=near, most=MOST_TILES[len(op.loops)])
         out.append([(p.name, c) for c in counts])
     return out
 
@@ -317,20 +317,24 @@ def _extents(
 ) -> frozenset[Extent]:
     """What `par` splits in the tensors mapped along it; `outer`: counts of the dims around it.
 
-    Nothing where it would split two dims, which no target runs. A loop over a dim that some grid
-    dim splits, be it in other tensors, takes its tile from the smallest chunk: targets run one loop
-    with one tile.
+    Nothing where it would split two dims, or a dim whole in some tensors and by chunks in others,
+    or one that another loop splits: targets run a loop with one tile, and loops over different
+    dims. A loop over a dim that some grid dim splits in tensors that the loop does not has no more
+    tiles than the smallest chunk holds.
     """
     split = {v.tensor: v.dim for v in op.mapping.true if v.par == par and v.dim in sizes}
     if len(set(split.values())) != 1:
         return frozenset()
     dim = next(iter(split.values()))
     size = sizes[dim]
-    around = {
-        v.tensor: outer[v.par]
-        for v in op.mapping.true
-        if v.dim == dim and v.par != par and v.par in outer
-    }
+    loops = {p.name for p in op.loops}
+    if par in loops and len({v.par for v in op.mapping.true if v.dim == dim} & loops) > 1:
+        return frozenset()
+    inner = [v for v in op.mapping.true if v.dim == dim and v.par != par and v.par in outer]
+    around = {v.tensor: outer[v.par] for v in inner}
+    cut = {v.tensor: v.par for v in inner if outer[v.par] > 1}
+    if len({cut.get(tensor) for tensor in split}) > 1:
+        return frozenset()
     out: set[Extent] = set()
     for count in (around.get(tensor, 1) for tensor in split):
         full = chunk(size, count)
@@ -342,12 +346,12 @@ def _extents(
 
 
 def uses_local_size(op: GraphOp) -> bool:
-    """Whether a sum over the loop adds a value that is the same in every iteration."""
-    stages = loop_stages(op)
+    """Whether a sum over a loop adds a value that is the same in every iteration."""
+    varies = {p.name: varies_along(op, p.name) for p in op.loops}
     return any(
         isinstance(node, Accumulator)
         and node.kind is AccumulatorKind.SUM
-        and stages[node.operand] is LoopStage.ONCE
+        and not varies[node.par][node.operand]
         for node in op.block.nodes
     )
 

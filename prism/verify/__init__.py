@@ -8,6 +8,7 @@ from prism.verify.counterexample import Counterexample, find_counterexample
 from prism.verify.equivalence import Verifier, VerifyLimits, verify_graphs
 from prism.verify.lemmas import Lemmas, Step
 from prism.verify.programs import Verification, verify_programs
+from prism.verify.threads import ThreadClaim, ThreadProofs, claim_of
 
 __all__ = [
     "Admission",
@@ -15,10 +16,13 @@ __all__ = [
     "Guess",
     "Lemmas",
     "Step",
+    "ThreadClaim",
+    "ThreadProofs",
     "Verdict",
     "Verification",
     "Verifier",
     "VerifyLimits",
+    "claim_of",
     "find_counterexample",
     "verify_graphs",
     "verify_programs",

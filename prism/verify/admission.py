@@ -36,8 +36,8 @@ The states are guessed by whoever asks, egglog judges each step: a wrong guess a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, assert_never
+from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from prism.egraph import AxiomSet
 from prism.ir import (
@@ -60,6 +60,7 @@ from prism.ir import (
 from prism.ir import Mapping as DimMapping
 from prism.verdict import Verdict
 from prism.verify.lemmas import PARTIAL, PEAK, REPLICATED, SAVE, Lemmas, State, Step
+from prism.verify.values import Block, DoesNotFitError, Stored, Value, ValueId, Values, WholeId
 
 Guess = Callable[[str, int, Sequence[State], Sequence[int]], State | None]
 """The state of an operator's result: operator, reduced dim or -1, operands' states and dims."""
@@ -67,60 +68,22 @@ Guess = Callable[[str, int, Sequence[State], Sequence[int]], State | None]
 Judge = Callable[[Sequence[SGraph]], Sequence[Verdict]]
 """Full terms."""
 
-ValueId = int
-WholeId = int
-"""A value without its accumulators and mappings, by number."""
-
-
-class _Value(NamedTuple):
-    """A block node together with all it depends on; equal ones are one in all graphs.
-
-    `dims` is a bit mask; `whole` is what it is without parallel dims. `source` is what a loader
-    loads, `kind` and `dim` are an accumulator's own.
-    """
-
-    whole: WholeId
-    dims: int
-    op: str = ""
-    operands: tuple[ValueId, ...] = ()
-    dim: int = -1
-    kind: AccumulatorKind | None = None
-    is_after: bool = False
-    source: str = ""
-
-
-class _Stored(NamedTuple):
-    """A tensor in memory; `dims` is a bit mask."""
-
-    whole: WholeId
-    dims: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A block graph read once: its values, what it loads, saves and accumulates over.
-
-    `number` tells it from all others; `graph` is kept so that its `id` stays its own.
-    """
-
-    number: int
-    graph: BlockGraph
-    values: tuple[ValueId, ...]
-    distinct: frozenset[ValueId]
-    loads: Mapping[str, _Stored]
-    saves: tuple[tuple[str, ValueId], ...]
-    loops: frozenset[str]
-
-
 Column = frozenset[tuple[str, DataDim]]
 """The tensors of a kernel that one parallel dim partitions, each with the dim."""
-
 
 _States = dict[ValueId, State | None]
 
 
-class _DoesNotFitError(Exception):
-    """The graph is not of the kind that the induction speaks of, or a value has no state."""
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What is known along one column: the states of tensors in memory and of values.
+
+    `lost` are the values that have none.
+    """
+
+    of: Mapping[str, State]
+    states: _States = field(default_factory=dict)
+    lost: set[ValueId] = field(default_factory=set)
 
 
 class Admission:
@@ -129,7 +92,7 @@ class Admission:
     def __init__(self, program: Program, axioms: AxiomSet, guess: Guess, judge: Judge) -> None:
         self.lemmas = Lemmas([d.name for d in program.dims], axioms)
         self._judge = judge
-        self._values = _Values(program)
+        self._values = Values(program)
         self._placements = _Placements(self._values, guess)
         self._outputs = tuple(output_name(i) for i in range(len(program.outputs)))
         self._maps: dict[DimMapping, Mapping[str, Column]] = {}
@@ -155,26 +118,26 @@ class Admission:
         try:
             for kernel in graph.kernels:
                 stored |= self._stored_by(kernel, stored)
-        except _DoesNotFitError:
+        except DoesNotFitError:
             return None
         if not all(name in stored for name in self._outputs):
             return None
         return tuple(stored[name].whole for name in self._outputs)
 
-    def _stored_by(self, kernel: GraphOp, stored: Mapping[str, _Stored]) -> Mapping[str, _Stored]:
+    def _stored_by(self, kernel: GraphOp, stored: Mapping[str, Stored]) -> Mapping[str, Stored]:
         """What a kernel stores, once its values have states along every parallel dim."""
         block = self._values.read(kernel.block, stored)
         pars = (*kernel.grid, *kernel.loops)
         is_usual = len(kernel.loops) <= 1 and len({p.name for p in pars}) == len(pars)
         if not is_usual or not block.loops <= {p.name for p in kernel.loops}:
-            raise _DoesNotFitError
+            raise DoesNotFitError
         maps = self._maps_of(kernel.mapping)
         for par in pars:
             column = maps.get(par.name, frozenset())
             if not self._placements.is_placed(block, column, is_loop=par.kind is ParKind.LOOP):
-                raise _DoesNotFitError
+                raise DoesNotFitError
         values = self._values.values
-        return {name: _Stored(values[v].whole, values[v].dims) for name, v in block.saves}
+        return {name: Stored(values[v].whole, values[v].dims) for name, v in block.saves}
 
     def _maps_of(self, mapping: DimMapping) -> Mapping[str, Column]:
         """The mapping by parallel dim."""
@@ -187,135 +150,14 @@ class Admission:
         return known
 
 
-class _Values:
-    """The values of all blocks, each once."""
-
-    def __init__(self, program: Program) -> None:
-        self.values: list[_Value] = []
-        self.bit = {d.name: i for i, d in enumerate(program.dims)}
-        self._size_of = {d.name: d.size for d in program.dims}
-        self._value_of: dict[_Value, ValueId] = {}
-        self._applied_to: dict[tuple[str, DataDim | None, tuple[ValueId, ...]], ValueId] = {}
-        self._whole_of: dict[object, WholeId] = {}
-        self._blocks: dict[int, list[_Block]] = {}
-        self._count = 0
-        self._outputs = frozenset(output_name(i) for i in range(len(program.outputs)))
-        self.inputs: Mapping[str, _Stored] = {
-            i.name: _Stored(self._whole("input", i.name), self._mask(i.dims))
-            for i in program.inputs
-        }
-
-    def read(self, graph: BlockGraph, stored: Mapping[str, _Stored]) -> _Block:
-        """The values of a block; one that several graphs share is read once."""
-        blocks = self._blocks.setdefault(id(graph), [])
-        for block in blocks:
-            if all(stored.get(source) == tensor for source, tensor in block.loads.items()):
-                if any(target in stored for target, _ in block.saves):
-                    raise _DoesNotFitError
-                return block
-        try:
-            block = self._read(graph, stored)
-        except _DoesNotFitError:
-            if not blocks:
-                del self._blocks[id(graph)]
-            raise
-        blocks.append(block)
-        return block
-
-    def _read(self, graph: BlockGraph, stored: Mapping[str, _Stored]) -> _Block:
-        ids: list[ValueId] = []
-        loads: dict[str, _Stored] = {}
-        saves: dict[str, ValueId] = {}
-        for node in graph.nodes:
-            match node:
-                case OutputSaver(operand=operand, target=target, dims=dims):
-                    if target in stored or target in saves:
-                        raise _DoesNotFitError
-                    self._check_saved(target, self._mask(dims), self.values[ids[operand]].dims)
-                    saves[target] = ids[operand]
-                    ids.append(ids[operand])
-                    continue
-                case InputLoader(source=source, dims=dims):
-                    if source not in stored or self._mask(dims) != stored[source].dims:
-                        raise _DoesNotFitError
-                    loads[source] = stored[source]
-                    value = _Value(*stored[source], source=source)
-                case Const(value=number):
-                    value = _Value(self._whole("const", repr(number)), 0)
-                case SizeOf(dim=dim):
-                    value = _Value(self._whole("size", self._size_of.get(dim, dim)), 0)
-                case Apply():
-                    ids.append(self._applied(node, tuple([ids[j] for j in node.operands])))
-                    continue
-                case Accumulator():
-                    value = self._accumulated(node, ids[node.operand])
-                case _:
-                    assert_never(node)
-            ids.append(self._numbered(value))
-        loops = frozenset(n.par for n in graph.nodes if isinstance(n, Accumulator))
-        self._count += 1
-        values, saved = tuple(dict.fromkeys(ids)), tuple(saves.items())
-        return _Block(self._count, graph, values, frozenset(ids), loads, saved, loops)
-
-    def _check_saved(self, target: str, stored: int, dims: int) -> None:
-        """An output may be repeated along dims; else what is stored has the value's dims."""
-        if dims & ~stored or (target not in self._outputs and stored != dims):
-            raise _DoesNotFitError
-
-    def _applied(self, node: Apply, operands: tuple[ValueId, ...]) -> ValueId:
-        key = (node.op, node.dim, operands)
-        known = self._applied_to.get(key)
-        if known is None:
-            known = self._applied_to[key] = self._numbered(self._result(node, operands))
-        return known
-
-    def _result(self, node: Apply, operands: tuple[ValueId, ...]) -> _Value:
-        dim = -1 if node.dim is None else self._mask((node.dim,)).bit_length() - 1
-        read = [self.values[v] for v in operands]
-        dims = 0
-        for value in read:
-            dims |= value.dims
-        if dim >= 0:
-            if not all(value.dims >> dim & 1 for value in read):
-                raise _DoesNotFitError
-            dims &= ~(1 << dim)
-        whole = self._whole(node.op, dim, *(value.whole for value in read))
-        is_after = any(value.is_after for value in read)
-        return _Value(whole, dims, node.op, operands, dim, is_after=is_after)
-
-    def _accumulated(self, node: Accumulator, operand: ValueId) -> _Value:
-        read = self.values[operand]
-        dim = -1 if node.dim is None else self._mask((node.dim,)).bit_length() - 1
-        return _Value(read.whole, read.dims, "", (operand,), dim, node.kind, is_after=True)
-
-    def _mask(self, dims: Sequence[DataDim]) -> int:
-        """Dims as a bit mask."""
-        out = 0
-        for dim in dims:
-            if dim not in self.bit:
-                raise _DoesNotFitError  # a stack dim
-            out |= 1 << self.bit[dim]
-        return out
-
-    def _whole(self, *key: object) -> WholeId:
-        return self._whole_of.setdefault(key, len(self._whole_of))
-
-    def _numbered(self, value: _Value) -> ValueId:
-        known = self._value_of.setdefault(value, len(self.values))
-        if known == len(self.values):
-            self.values.append(value)
-        return known
-
-
 class _Placements:
     """The states of values along one parallel dim, and the steps that give them."""
 
-    def __init__(self, values: _Values, guess: Guess) -> None:
+    def __init__(self, values: Values, guess: Guess) -> None:
         self._all = values
         self._guess = guess
         self._placed: dict[tuple[int, Column, bool], bool] = {}
-        self._states: dict[tuple[Column, bool], tuple[_States, set[ValueId]]] = {}
-        """Of values, and those that have none."""
+        self._tables: dict[tuple[Column, bool], _Table] = {}
         self._results: dict[tuple[object, ...], State | None] = {}
         self._claims: dict[Step, None] = {}
         self._true: set[Step] = set()
@@ -333,11 +175,11 @@ class _Placements:
         if false:
             self._false |= false
             self._placed.clear()
-            self._states.clear()
+            self._tables.clear()
             self._results.clear()
         return bool(false)
 
-    def is_placed(self, block: _Block, column: Column, *, is_loop: bool) -> bool:
+    def is_placed(self, block: Block, column: Column, *, is_loop: bool) -> bool:
         """Whether every value of a block has a state, and every saver stores the whole."""
         key = (block.number, column, is_loop)
         known = self._placed.get(key)
@@ -345,31 +187,40 @@ class _Placements:
             known = self._placed[key] = self._place(block, column, is_loop=is_loop)
         return known
 
-    def _place(self, block: _Block, column: Column, *, is_loop: bool) -> bool:
-        of = {name: self._all.bit[dim] for name, dim in column if dim in self._all.bit}
-        if len(of) != len(column):
+    def _place(self, block: Block, column: Column, *, is_loop: bool) -> bool:
+        table = self._table(block, column, is_loop=is_loop)
+        if len(table.of) != len(column):
             return False  # two dims of one tensor, or a dim that the program does not have
-        loaded = frozenset(place for place in column if place[0] in block.loads)
-        states, lost = self._states.setdefault((loaded, is_loop), ({}, set()))
-        if not states.keys() >= block.distinct:
-            for v in block.values:
-                if v not in states:
-                    states[v] = self._state(self._all.values[v], of, states, is_loop=is_loop)
-                    if states[v] is None:
-                        lost.add(v)
-        if not lost.isdisjoint(block.distinct):
+        if not table.lost.isdisjoint(block.distinct):
             return False
         for target, v in block.saves:
-            wanted = REPLICATED if is_loop else of.get(target, REPLICATED)
-            if states[v] != wanted:
+            wanted = REPLICATED if is_loop else table.of.get(target, REPLICATED)
+            if table.states[v] != wanted:
                 return False
             if not is_loop and not self._saves(wanted, self._all.values[v].dims):
                 return False
         return True
 
+    def _table(self, block: Block, column: Column, *, is_loop: bool) -> _Table:
+        """The states along a column, those of the block's values among them."""
+        key = (column, is_loop)
+        if key not in self._tables:
+            bit = self._all.bit
+            self._tables[key] = _Table({t: bit[dim] for t, dim in column if dim in bit})
+        table = self._tables[key]
+        if not table.states.keys() >= block.distinct:
+            for v in block.values:
+                if v not in table.states:
+                    value = self._all.values[v]
+                    state = self._state(value, table.of, table.states, is_loop=is_loop)
+                    table.states[v] = state
+                    if state is None:
+                        table.lost.add(v)
+        return table
+
     def _state(
         self,
-        value: _Value,
+        value: Value,
         of: Mapping[str, State],
         states: _States,
         *,
@@ -379,8 +230,8 @@ class _Placements:
         if value.source:
             state = of.get(value.source, REPLICATED)
             return state if state == REPLICATED or value.dims >> state & 1 else None
-        read = tuple(states[v] for v in value.operands)
-        operands = tuple(state for state in read if state is not None)
+        read = [states[v] for v in value.operands]
+        operands = tuple([state for state in read if state is not None])
         if len(operands) < len(read):
             return None
         if value.kind is not None:
@@ -390,7 +241,7 @@ class _Placements:
             return REPLICATED if is_whole else None
         if not operands:
             return REPLICATED
-        masks = tuple(self._all.values[v].dims for v in value.operands)
+        masks = tuple([self._all.values[v].dims for v in value.operands])
         key = (value.op, value.dim, operands, masks)
         if key not in self._results:
             self._results[key] = self._result(*key)
@@ -404,7 +255,7 @@ class _Placements:
             return None
         return result
 
-    def _accumulated(self, value: _Value, state: State) -> State | None:
+    def _accumulated(self, value: Value, state: State) -> State | None:
         """What an accumulator makes of a value over its own loop: the whole, or nothing known."""
         match value.kind:
             case AccumulatorKind.SUM:

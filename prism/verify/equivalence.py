@@ -3,7 +3,8 @@
 Program and candidates go into one e-graph; a candidate is proved when each of its outputs ends in
 the class of the program's. The parallel rules run first, on a whole batch: they are directional and
 nearly always suffice. What they leave open is judged alone, in an e-graph of its own, with the
-algebra too, so that a negative verdict does not depend on what else was asked.
+algebra too, so that a negative verdict does not depend on what else was asked. A graph is PROVED
+with its thread graphs; how threads share elementwise operators has proofs of its own (`threads`).
 
 Iterations are counted and nodes capped because egglog cannot be interrupted and some terms grow for
 ever. A batch that reaches a cap is halved until the culprit is alone; only the culprit gives up.
@@ -31,6 +32,7 @@ from prism.egraph import (
 from prism.errors import GraphError
 from prism.ir import Program, SGraph
 from prism.verdict import Verdict
+from prism.verify.threads import ThreadProofs
 
 Terms = tuple[TermId, ...]
 """One term per output."""
@@ -76,6 +78,7 @@ class Verifier:
         self.bank = new_bank(program)
         self.terms = GraphTerms(self.bank, program)
         self.judge = Judge(self.bank, build_program(self.bank, program), axioms, limits)
+        self.threads = ThreadProofs(axioms)
 
     def expect(self, graphs: Sequence[SGraph]) -> None:
         """Say what is to come, so that the first e-graph has the operators for it."""
@@ -92,6 +95,10 @@ class Verifier:
             except GraphError:
                 continue
         found = self.judge.verdicts(candidates)
+        proved = [index for index, verdict in found.items() if verdict is Verdict.PROVED]
+        faults = self.threads.faults([graphs[index] for index in proved])
+        unproved = [i for i, fault in zip(proved, faults, strict=True) if fault is not None]
+        found |= dict.fromkeys(unproved, Verdict.NOT_PROVED)
         return tuple(found.get(index, Verdict.NOT_PROVED) for index in range(len(graphs)))
 
 

@@ -10,26 +10,23 @@ one of these ways, its *state*:
 
 A *step* claims for an operator f and the states of its operands that f(v1, v2, ..) stands for
 f(w1, w2, ..) in the state of its result, whatever the operands are. Each step is a term over free
-operands of which only the dims are known, and egglog judges it by the parallel rules alone: the
-algebra takes `Size k` for the length of k, and a free operand may itself be a tile of k. So sizes
-in an operator (the divisor of a mean) are free scalars here.
+operands of which only the dims are known, and egglog judges it by the parallel rules alone
+(`pairs`). Sizes in an operator (the divisor of a mean) are free scalars here.
 
 An operand that is PARTIAL is any family of values, one per block. Every such family is
 Sum(Part(u, k, p), k) for an array u with one more dim k that has an element for each block, so
 proving the step for that term with u free, k of any size, is proving it for all families.
-
-What is equal when a limit is reached is equal; what is not counts as not proved.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from prism.egraph import PAR_RULES, AxiomSet, Session, Template, TermBank, TermId, template
+from prism.egraph import AxiomSet, Template, TermBank, TermId, template
 from prism.errors import GraphError
 from prism.ir import OPS, DataDim
+from prism.verify.pairs import PairJudge
 
 REPLICATED, PARTIAL, PEAK = -1, -2, -3
 
@@ -38,10 +35,6 @@ State = int
 
 SAVE = "save"
 """The step of a saver, and of an accumulator that joins tiles: the blocks' values give back w."""
-
-MAX_ITERATIONS = 80
-NODES_PER_STEP = 2_000
-MAX_SECONDS = 20.0
 
 
 class Step(NamedTuple):
@@ -62,8 +55,7 @@ class Lemmas:
         self._dims = tuple(dims)
         self._verdicts: dict[Step, bool] = {}
         self._terms: _StepTerms | None = None
-        self._session: Session | None = None
-        self._heads: frozenset[str] = frozenset()
+        self._judge: PairJudge | None = None
 
     def __len__(self) -> int:
         """How many steps hold."""
@@ -90,34 +82,8 @@ class Lemmas:
                 continue  # the values do not even fit together
             if terms.bank.type_of(left) == terms.bank.type_of(right):
                 sides[step] = (left, right)
-        if self._session is None or not terms.bank.heads <= self._heads:
-            self._heads = terms.bank.heads
-            self._session = Session(self._axioms, frozenset({PAR_RULES}), self._heads)
-        session = self._session
-        first = len(self._verdicts)
-        numbers = {step: 2 * (first + i) for i, step in enumerate(sides)}
-        session.insert(
-            terms.bank,
-            [
-                (numbers[step] + k, term)
-                for step, pair in sides.items()
-                for k, term in enumerate(pair)
-            ],
-        )
-        _run(session, len(sides))
-        classes = session.roots()
-        out = dict.fromkeys(steps, False)
-        return out | {s: classes[n] == classes[n + 1] for s, n in numbers.items()}
-
-
-def _run(session: Session, count: int) -> None:
-    """The parallel rules until nothing changes, or a limit."""
-    most = session.node_count() + count * NODES_PER_STEP
-    stop = time.monotonic() + MAX_SECONDS
-    for _ in range(MAX_ITERATIONS):
-        is_done = not session.iterate(PAR_RULES)
-        if is_done or session.node_count() > most or time.monotonic() > stop:
-            return
+        self._judge = self._judge or PairJudge(terms.bank, self._axioms)
+        return dict.fromkeys(steps, False) | self._judge.equal(sides)
 
 
 class _StepTerms:

@@ -11,6 +11,7 @@ from prism.verdict import Verdict
 from prism.verify.alignment import MismatchError, named_alike, pairings
 from prism.verify.counterexample import find_counterexample
 from prism.verify.equivalence import LIMITS, Judge, Terms, VerifyLimits
+from prism.verify.threads import ThreadProofs
 
 _REFUTED = (
     "the axioms lead from one to the other, but random inputs show a difference: an axiom may be "
@@ -55,6 +56,10 @@ def verify_programs(
                 verdict = Verdict.PROVED
     except MismatchError as error:
         return Verification(Verdict.NOT_PROVED, None, f"{error}: they are different functions")
+    if verdict is Verdict.PROVED and isinstance(candidate, SGraph):
+        (fault,) = ThreadProofs(axioms).faults([candidate])
+        if fault is not None:
+            return Verification(Verdict.NOT_PROVED, None, fault)
     if verdict is Verdict.PROVED:
         found = find_counterexample(reference, candidate, seed=seed, is_proved=True)
         if found is None:

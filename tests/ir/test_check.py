@@ -11,6 +11,7 @@ from strategies import programs, sgraphs
 from prism.errors import GraphError, SizeError
 from prism.ir import (
     LOOP_DIM,
+    LOOP_DIMS,
     Accumulator,
     AccumulatorKind,
     Apply,
@@ -156,7 +157,7 @@ SAVER = KERNEL.block.nodes[LAST]
     ("kernel", "message"),
     [
         (replace(KERNEL, grid=(X, Y, Z, ParDim("u", ParKind.GRID))), "4 grid dims and 1 loops"),
-        (replace(KERNEL, loops=(LOOP_DIM, ParDim("j", ParKind.LOOP))), "1 grid dims and 2 loops"),
+        (replace(KERNEL, loops=(*LOOP_DIMS, ParDim("k", ParKind.LOOP))), "1 grid dims and 3 loops"),
         (replace(KERNEL, grid=(X, X)), "parallel dim 'x' occurs twice"),
         (replace(KERNEL, grid=(ParDim("x'-", ParKind.GRID),)), "is no identifier"),
         (replace(KERNEL, loops=(Y,)), "y is of kind grid, but used as loop"),

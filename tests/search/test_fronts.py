@@ -20,6 +20,7 @@ from strategies import random_program
 from prism.egraph import Limits as SaturationLimits
 from prism.egraph import load_axioms, saturate
 from prism.errors import UsageError
+from prism.frontend import load_program
 from prism.identity import graph_id
 from prism.ir import (
     OPS,
@@ -46,6 +47,7 @@ from prism.search.situation import Situation
 from prism.search.wiring import Arena
 from prism.verdict import Verdict
 from prism.verify import Verifier
+from prism_experiments.sizes import SHAPES
 
 LIGHT = {"add", "sub", "mul", "maximum", "minimum", "neg", "square", "abs", "relu"}
 ELEMENTWISE = OpKind.ELEMENTWISE
@@ -393,6 +395,27 @@ def test_every_graph_of_tune_mode_is_one_of_count_mode():
     assert counted.complete
     assert {g.id for g in tuned.graphs} < {g.id for g in counted.graphs}
     assert tuned.counters["proved"] == len(others(tuned)) < len(others(counted)) / 10
+
+
+def test_at_given_sizes_graphs_are_fewer_and_all_of_them_proved():
+    program = programs.trace(programs.rmsnorm)
+    sized = replace(TUNE, sizes=(("n", 8), ("d", 4096), ("h", 4096)))
+    tuned, everywhere = search(program, sized), search(program, TUNE)
+    counted = search(program, replace(TUNE, mode="count", max_graphs=None))
+    assert tuned.complete
+    assert {g.id for g in tuned.graphs} < {g.id for g in counted.graphs}
+    assert 0 < tuned.counters["proved"] == len(others(tuned)) < len(others(everywhere))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["decode", "larger"])
+@pytest.mark.parametrize("name", ["qk_attention", "rmsnorm_mlp", "ffn", "attention"])
+def test_the_largest_workloads_finish_at_their_sizes(name, shape):
+    """Two cores need 2 s for qk_attention, 0.5 s for the others; without sizes it is cut."""
+    sizes = tuple(SHAPES[name][shape].items())
+    result = search(load_program(name)[1], SearchOptions(mode="tune", budget_s=20.0, sizes=sizes))
+    assert result.complete
+    assert 0 < len(others(result)) < 80
 
 
 def test_a_run_can_be_repeated():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from prism.egraph import AxiomFile, load_axioms, make_axiom_set
+from prism.egraph.session import OutOfTimeError, deadline
 from prism.ir import OPS, OpKind
 from prism.search import placement
 from prism.verify import Lemmas, Step
@@ -136,6 +137,15 @@ def test_what_is_asked_together_or_before_changes_nothing(axioms):
     found = together.holds(steps)
     assert found == {s: one_by_one.holds([s])[s] for s in steps[::-1]}
     assert len(together) == sum(found.values()) == len(one_by_one)
+
+
+def test_what_was_asked_without_time_is_not_mixed_up_with_what_is_asked_next(axioms):
+    steps = [s for op in ("mul", "exp", "sub", "matmul", "max") for s in steps_of(op)]
+    found = Lemmas(("a", "b"), axioms).holds(steps)
+    again = Lemmas(("a", "b"), axioms)
+    with deadline(0.0), pytest.raises(OutOfTimeError):
+        again.holds([step for step in steps if found[step]])
+    assert again.holds(sorted(steps, key=found.__getitem__)) == found
 
 
 def test_without_axioms_nothing_is_proved():

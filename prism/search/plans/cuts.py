@@ -14,7 +14,7 @@ from prism.ir import OPS, OpKind
 from prism.search.wiring import Arena, TermId, Wired
 
 MAX_CROSSING = 3
-"""Values of the earlier kernels that may be saved: those that cross, and outputs."""
+"""Values that earlier kernels compute and save: those that cross, and outputs."""
 
 
 class CutTable:

@@ -46,8 +46,9 @@ MAX_DAGS = 64
 KEPT, OPTIONS = 3, 2
 """Plans kept per profile, and options of each of their pieces."""
 
-WORTHWHILE = 1.1
-"""A plan is kept where it takes no longer than this, relative to the best single kernel."""
+WORTHWHILE, PROMISING = 1.1, 0.97
+"""A plan is kept where it takes no longer than this, relative to the best single kernel; a cut is
+looked into where at best it takes no longer than this, relative to the plans kept so far."""
 
 Chain = tuple[frozenset[TermId], ...]
 """The cuts of an op DAG in several kernels, each containing the one before."""
@@ -80,7 +81,7 @@ class PlanGenerator:
     ) -> None:
         self.mapper = base.mapper
         self._base = base
-        self._materials = materials
+        self._materials = replace(materials, apart=is_best)
         self._max_kernels = max_kernels
         self._is_best = is_best
         situation = materials.situation or Situation(materials.arena.program)
@@ -130,7 +131,7 @@ class PlanGenerator:
             dag = self._dag(wired)
             for chain in self._chains(dag):
                 for pieces in self._sequences(wired, chain, is_idle=False):
-                    options = (p.options(self._profiles, is_maximal=False) for p in pieces)
+                    options = (p.options(self._profiles, is_widest=False) for p in pieces)
                     for chosen in product(*options):
                         yield self._ranked(wired, pieces, chosen)
                 if self._is_late():
@@ -184,7 +185,7 @@ class PlanGenerator:
                 self._materials.cuts.add("budget_s", "time: not every kernel cut was tried")
                 return
             self._count["cuts"] += 1
-            if not any(seconds < self._limit(p) for p, seconds in enumerate(least)):
+            if not any(s < self._promising(p) for p, s in enumerate(least)):
                 self._count["bounded_cuts"] += 1
                 continue
             is_idle = any(map(dag.table.is_idle, chain))
@@ -200,6 +201,12 @@ class PlanGenerator:
         """What a plan must stay below to be kept at a profile."""
         kept = self._kept[p]
         return min(self._limits[p], kept[-1].seconds) if len(kept) == KEPT else self._limits[p]
+
+    def _promising(self, p: int) -> float:
+        """What a cut must stay below to be looked into."""
+        kept = self._kept[p]
+        enough = PROMISING * kept[-1].seconds if len(kept) == KEPT else math.inf
+        return min(self._limits[p], enough)
 
     def _offer(self, dag: _Dag, chain: Chain, pieces: tuple[Piece, ...]) -> None:
         rows = [row for piece in pieces if (row := piece.least(self._profiles)) is not None]
@@ -219,7 +226,7 @@ class PlanGenerator:
             for k in kept:
                 best = [
                     sorted(
-                        piece.options(self._profiles, is_maximal=True),
+                        piece.options(self._profiles, is_widest=True),
                         key=lambda o: (o.seconds[p], o.ranked.rank),
                     )[:OPTIONS]
                     for piece in k.pieces
@@ -281,12 +288,16 @@ class PlanGenerator:
     ) -> PieceKey:
         """The kernel that computes what lies between two cuts and makes `partial` outputs whole."""
         terms, (below, end) = self._materials.arena.terms, between
+        # an output that is an input is stored by the first kernel
+        copied = [t for t in wired.roots if t not in wired.nodes] if index == 0 else []
         ours = end - below
         read = partial.union(*(terms[node].operands for node in ours))
-        above = (node for node in wired.nodes if node not in end)
-        later = frozenset(wired.roots).union(*(terms[node].operands for node in above))
+        above = frozenset[TermId]().union(*(terms[t].operands for t in wired.nodes if t not in end))
+        wanted = (ours & above.union(wired.roots)) | partial
+        saved = (*dict.fromkeys(copied), *(t for t in wired.nodes if t in wanted))
         return PieceKey(
-            saved=tuple(t for t in wired.nodes if t in (ours & later) | partial),
+            saved=saved,
+            target_count=sum(wired.roots.count(t) + (t in above) for t in saved),
             loaded=tuple((t, stacked.get(t)) for t in wired.nodes if t in below and t in read),
             stack_dim=self._stack_names[index],
         )
@@ -295,7 +306,8 @@ class PlanGenerator:
         inner = wired.inner - {term for term, _ in key.loaded}
         known = self._pieces.get((key, inner))
         if known is None:
-            known = Piece(self._materials.arena, key, inner, self._materials)
+            own = self.mapper.own
+            known = Piece(self._materials.arena, key, inner, own, self._materials)
             self._pieces[key, inner] = known
         return known
 

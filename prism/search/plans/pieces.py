@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from heapq import nsmallest
 from typing import assert_never
 
 import numpy as np
@@ -38,19 +38,21 @@ from prism.ir import Mapping as Maps
 from prism.search.assemble import Candidate, GraphBuilder
 from prism.search.generate import Materials
 from prism.search.grid import Column, Stacking
-from prism.search.mappings import MappedDims
 from prism.search.placement import PARTIAL, PEAK, State
 from prism.search.plans.profiles import KernelCosts, Profiles, Row
-from prism.search.pruning import Matched
-from prism.search.ranking import Ranked, rank
+from prism.search.pruning import Equality, Matched
+from prism.search.ranking import Rank, Ranked, rank
 from prism.search.stages import Stage
 from prism.search.wiring import Arena, TermId, Wired, dims_in
 
 MAX_COLUMNS = 64
-"""Grid columns that are looked at for what they leave partial."""
+"""Grid columns of a kernel's inputs that are looked at for what they leave partial."""
 
 MAX_OPTIONS = 400
 """Options of one piece."""
+
+MAX_STAGES = 2
+"""Loop stages of a piece per loop, where only the best plans are listed."""
 
 _COMBINED_BY = {PARTIAL: "sum", PEAK: "max"}
 """The operator that makes a stacked value whole."""
@@ -69,9 +71,11 @@ class PieceKey:
     """A kernel: the terms it saves, the terms it loads, and how; inputs are not listed.
 
     `stacking` lists the saved terms that are left partial, with their states, along `stack_dim`.
+    A term that is an output and read later has two of the `target_count` targets.
     """
 
     saved: tuple[TermId, ...]
+    target_count: int
     loaded: tuple[tuple[TermId, Stacked | None], ...]
     stack_dim: str
     stacking: tuple[tuple[TermId, State], ...] = ()
@@ -93,7 +97,12 @@ class Piece:
     """A kernel and its options."""
 
     def __init__(
-        self, main: Arena, key: PieceKey, inner: frozenset[TermId], base: Materials
+        self,
+        main: Arena,
+        key: PieceKey,
+        inner: frozenset[TermId],
+        own: frozenset[TermId],
+        base: Materials,
     ) -> None:
         self.key = key
         built = _Builder(main, key)
@@ -103,6 +112,7 @@ class Piece:
         stacking = Stacking(key.stack_dim, stacked) if stacked else None
         self._materials = replace(base, arena=self.arena, stacking=stacking)
         self.mapper = self._materials.mapper()
+        self.mapper.own = frozenset(ours for term, ours in built.ours.items() if term in own)
         self.builder = GraphBuilder(self.arena)
         self._options: tuple[Option, ...] | None = None
         self._least: tuple[Row, ...] | None = None
@@ -113,7 +123,7 @@ class Piece:
         if self._stackings is None:
             found: dict[tuple[tuple[TermId, State], ...], None] = {}
             equal = self._materials.gate.equalities(self.arena, self.wired)
-            for column in islice(self.mapper.mappings.columns(self.wired, equal), MAX_COLUMNS):
+            for column in self._columns(equal):
                 states = self.mapper.placement.root_states(self.wired, column)
                 partial = tuple(
                     (term, state)
@@ -125,38 +135,45 @@ class Piece:
             self._stackings = tuple(found)
         return self._stackings
 
+    def _columns(self, equal: frozenset[Equality]) -> Iterator[Column]:
+        """The grid columns that differ in the inputs: states do not depend on the outputs."""
+        seen: set[tuple[State, ...]] = set()
+        for column in self.mapper.mappings.columns(self.wired, equal):
+            if column.inputs in seen:
+                continue
+            if len(seen) == MAX_COLUMNS:
+                self._materials.cuts.add(
+                    "columns", "kernels: what a kernel may leave partial was not all looked at"
+                )
+                return
+            seen.add(column.inputs)
+            yield column
+
     def least(self, profiles: Profiles) -> Row | None:
         """The seconds of the best option at each profile; None if there is none."""
         if self._least is None:
-            rows = [option.seconds for option in self.options(profiles, is_maximal=True)]
+            rows = [option.seconds for option in self.options(profiles, is_widest=True)]
             self._least = (np.minimum.reduce(rows),) if rows else ()
         return self._least[0] if self._least else None
 
-    def options(self, profiles: Profiles, *, is_maximal: bool) -> tuple[Option, ...]:
-        """Every way to run it, the best looking first; `is_maximal`: under the largest grids."""
+    def options(self, profiles: Profiles, *, is_widest: bool) -> tuple[Option, ...]:
+        """Every way to run it, the best looking first; `is_widest`: under the largest grids."""
         if self._options is None:
-            self._options = tuple(self._listed(profiles, is_maximal=is_maximal))
+            self._options = tuple(self._listed(profiles, is_widest=is_widest))
         return self._options
 
-    def _listed(self, profiles: Profiles, *, is_maximal: bool) -> list[Option]:
+    def _listed(self, profiles: Profiles, *, is_widest: bool) -> list[Option]:
         if not self._materials.gate.keeps(Matched(self.arena, self.wired)):
             return []
-        grids: dict[tuple[State, ...], list[frozenset[Column]]] = {}
-
-        def is_wanted(dims: MappedDims, _stage: Stage | None) -> bool:
-            larger = grids.setdefault(dims.loop, [])
-            grid = frozenset(dims.grid)
-            if is_maximal and any(grid < other for other in larger):
-                return False
-            larger.append(grid)
-            return True
-
         costs = KernelCosts(self.arena, self.mapper.placement, profiles)
         candidates = self.mapper.candidates(
-            self.wired, lambda loop: self.mapper.stages(self.wired, loop), is_wanted
+            self.wired, self._best_stages if is_widest else self._stages, widest=is_widest
         )
         out = []
-        for ranked in islice(candidates, MAX_OPTIONS):
+        for ranked in candidates:
+            if len(out) == MAX_OPTIONS:
+                self._materials.cuts.add("options", "kernels: one kernel has too many options")
+                break
             found = ranked.candidate
             assert isinstance(found, Candidate)
             out.append(Option(ranked, costs.seconds(found.wired, found.stage, found.grid)))
@@ -164,10 +181,24 @@ class Piece:
             out.append(self._library(costs))
         return sorted(out, key=lambda option: option.ranked.rank)
 
+    def _stages(self, loop: tuple[State, ...]) -> Iterator[Stage | None]:
+        return self.mapper.stages(self.wired, loop)
+
+    def _best_stages(self, loop: tuple[State, ...]) -> list[Stage | None]:
+        """The best looking stages, as if there were no grid."""
+
+        def looks(stage: Stage | None) -> Rank:
+            candidate = Candidate(self.wired, stage, Maps(frozenset()), ())
+            return rank(self.arena, self.mapper.placement, candidate, (), self.mapper.own)
+
+        return nsmallest(MAX_STAGES, self._stages(loop), key=looks)
+
     def _is_one_contraction(self) -> bool:
-        """Whether a library may run it: one contraction of two tensors, nothing stacked."""
-        terms = self.arena.terms
-        if len(self.wired.nodes) != 1 or len(self.wired.leaves) != 2 or self.key.stacking:
+        """Whether a library may run it: one contraction of two tensors, saved once, not stacked."""
+        terms, key = self.arena.terms, self.key
+        if len(self.wired.nodes) != 1 or len(self.wired.leaves) != 2:
+            return False
+        if key.target_count != 1 or key.stacking:
             return False
         return OPS[terms[self.wired.nodes[0]].op].kind is OpKind.CONTRACT
 
@@ -189,6 +220,8 @@ class _Builder:
         self._names = {term: name for name, term in key.load_names().items()}
         self._terms = tuple(self._below())
         self._place: dict[TermId, int] = {}
+        self.ours: dict[TermId, TermId] = {}
+        """The piece's own terms for those of the search that it computes."""
 
     def program(self) -> Program:
         """The piece as a program, over the same dims and the stack dims."""
@@ -235,11 +268,9 @@ class _Builder:
                     assert_never(node)
         # a macro that a cut goes through is no longer staged as one operator
         cut = {t for t in self._terms if not self._loaded.keys().isdisjoint(self._operands(t))}
-        within = {
-            term_of[self._place[t]]
-            for t in self._terms
-            if t in inner and t not in cut and t not in self._loaded
-        }
+        computed = [t for t in self._terms if t not in self._loaded]
+        self.ours = {t: term_of[self._place[t]] for t in computed}
+        within = {ours for t, ours in self.ours.items() if t in inner and t not in cut}
         roots = tuple(term_of[output.tensor] for output in arena.program.outputs)
         applied = sum(isinstance(node, Apply) for node in arena.program.nodes)
         return arena.wired(roots, applied - len(within), frozenset(within))

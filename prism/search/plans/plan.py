@@ -38,7 +38,7 @@ class Plan:
         """The sGraph; `builder` is of the search's arena."""
         arena = builder.arena
         loaded = {term for piece in self.pieces for term, _ in piece.key.loaded}
-        saved = [term for piece in self.pieces for term in piece.key.saved if term in loaded]
+        saved = dict.fromkeys(t for piece in self.pieces for t in piece.key.saved if t in loaded)
         taken = {i.name for i in arena.program.inputs}
         fresh = (name for k in range(len(saved) + len(taken)) if (name := f"t{k}") not in taken)
         between = dict(zip(saved, fresh, strict=False))

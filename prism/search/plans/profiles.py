@@ -11,6 +11,7 @@ share it, at the best choice of which grid dims to use. It orders plans; the tun
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -105,9 +106,13 @@ class Profiles:
 
 
 def _machine(device: Device) -> Machine:
-    """A machine like a device: of what kind it is decides the rest."""
+    """A machine like a device: of what kind it is decides the rest.
+
+    Bandwidth in powers of two: where it is measured, it is never twice the same.
+    """
     like = GPU if device.multiprocessors else CPU
-    return Machine(device.blocks, like.block_speed, device.stream_gbps * 1e9, like.launch_s)
+    bandwidth = 1e9 * 2.0 ** round(math.log2(device.stream_gbps))
+    return Machine(device.blocks, like.block_speed, bandwidth, like.launch_s)
 
 
 class KernelCosts:

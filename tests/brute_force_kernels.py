@@ -108,7 +108,9 @@ class Runs:
         self.combined = combined  # by which operator a stacked value is made whole
         read = {j for i in operators for j in terms.nodes[i].operands} - set(operators) - set(given)
         self.leaves = sorted(read | (set(saved) - set(operators) - set(given)))
-        self.sources = {n.name: n.dims for i in self.leaves if isinstance(n := terms.nodes[i], Input)}
+        self.sources = {
+            n.name: n.dims for i in self.leaves if isinstance(n := terms.nodes[i], Input)
+        }
         self.sources |= {i: v.dims for i, v in given.items()}
 
     def kernels(self) -> Iterator[tuple]:
@@ -208,14 +210,14 @@ class Plans:
                 continue
             for second in self.seconds(below, kernel, left):
                 graph = self.built((kernel, second[0]), second[1])
-                if not self.tied or all(is_tied(SGraph(graph.program, (k,))) for k in graph.kernels):
+                if not self.tied or all(
+                    is_tied(SGraph(graph.program, (k,))) for k in graph.kernels
+                ):
                     found.setdefault(second[1], []).append((kernel, second[0], graph))
         for same in found.values():
             ours = [(k.column is not None, k.library) for k, _, _ in same]
             for kernel, second, graph in same:
-                others = [
-                    s for k, s, _ in same if k is kernel and s.column is not None
-                ]
+                others = [s for k, s, _ in same if k is kernel and s.column is not None]
                 is_idle = kernel.column is None and not kernel.library and (True, False) in ours
                 is_other = second.column is None and not second.library and others
                 if not is_idle and not is_other:

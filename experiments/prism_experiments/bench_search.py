@@ -1,19 +1,24 @@
 """`make bench-search`: what a search costs and finds on every workload, in under 4 minutes.
 
-Each workload is searched three times, each time in a process of its own that has searched a small
-program before, so that imports and first uses are not counted and the peak of memory is the
-search's:
+Each workload is searched several times, each time in a process of its own (`searched`), so that
+the peak of memory is the search's and imports are not counted:
 
-  reference  every graph within the limits of the authors' own search: at most 11 block operators
-             and 3 accumulators
-  full       every graph within the default limits
-  tune       the graphs that may be the fastest for some sizes and tiles
+  reference  every graph within the limits of the authors' own search: one kernel, at most 11 block
+             operators and 3 accumulators
+  full       every graph of one kernel within the default limits
+  plans      the same with up to two kernels, as many as a short budget lets it list and judge
+  tune       the graphs of one kernel that may be the fastest for some sizes and tiles
+  optimize   what `prism optimize` does: tune mode with several kernels
 
-The first two admit graphs by local lemmas and prove a sample, the third proves each. Printed for
-each: seconds from the traced program to the last verdict, graphs found and how many of them are
-proved (the others are admitted), partial graphs visited (states) and op DAGs completed, the peak of
-memory, and what cut it, if anything did. Where there is a goal for the reference limits it is
-printed beside the result.
+The first three admit graphs by local lemmas and prove a sample, the others prove each. Printed for
+each: seconds from the traced program to the last verdict, the peak of memory, partial graphs
+visited (states) and op DAGs completed, graphs found, how many of them are PROVED, ADMITTED and of
+several kernels, and what cut it, if anything did. Of the graphs within the reference limits it is
+also said how many the CPU target accepts at the sizes of the paper's search (or at those of `make
+bench`); beside them stand the paper's seconds and graphs.
+
+Below the table: whether encodings, generators and brute force agree, the ablation of symbolic maps,
+and which of the project's goals are reached (`bench_goals`).
 """
 
 from __future__ import annotations
@@ -29,119 +34,139 @@ from rich.console import Console
 
 from prism.cli.render import seconds, table
 from prism.plugins import Group, installed
-
-BUDGET_S = 6.0
-"""Of each search; a few reach it."""
-
-MODES: Mapping[str, Mapping[str, object]] = {
-    "reference": {"max_ops": 11, "max_accumulators": 3, "max_graphs": None, "verify": "sample"},
-    "full": {"max_graphs": None, "verify": "sample"},
-    "tune": {"mode": "tune"},
-}
-"""The options of each search."""
-
-GOALS = {
-    "rmsnorm_paper": (0.1, 9),
-    "swiglu_paper": (0.1, 12),
-    "attention_paper": (0.2, 14),
-    "qk_attention_paper": (0.3, 14),
-    "rmsnorm_mlp_paper": (0.5, 24),
-}
-"""Seconds and graphs at the reference limits; the graphs are those of the authors' search."""
-
-CHILD = """
-import json, resource, sys
-from prism.frontend import load_program
-from prism.search import SearchOptions, search
-
-name, options = sys.argv[1], json.loads(sys.argv[2])
-search(load_program("matmul")[1], SearchOptions(**options))
-result = search(load_program(name)[1], SearchOptions(**options))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-counters = {k: v for k, v in result.counters.items() if isinstance(v, int)}
-print(json.dumps({
-    "search_s": result.search_s, "graphs": len(result.graphs) - 1, "cuts": result.cuts,
-    "counters": counters, "peak_mb": peak / (2**20 if sys.platform == "darwin" else 2**10),
-}))
-"""
+from prism_experiments.bench_goals import (
+    PUBLISHED_SEARCH,
+    Agreement,
+    Measured,
+    agreements,
+    goals,
+    profile,
+)
+from prism_experiments.sizes import FULL_SIZE, SHAPES
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One search of one workload."""
+class Kind:
+    """A kind of search: its options, and the part of the budget that it may take."""
 
-    workload: str
-    mode: str
-    search_s: float
-    graphs: int
-    proved: int
-    states: int
-    dags: int
-    peak_mb: float
-    cuts: tuple[str, ...]
+    options: Mapping[str, object]
+    share: float = 1.0
+
+
+BUDGET_S = 6.0
+
+COUNTED: Mapping[str, object] = {"max_graphs": None, "verify": "sample"}
+KINDS: Mapping[str, Kind] = {
+    "reference": Kind({**COUNTED, "max_ops": 11, "max_accumulators": 3}),
+    "full": Kind(COUNTED, 0.5),
+    "plans": Kind({**COUNTED, "max_kernels": 2}, 0.5),
+    "tune": Kind({"mode": "tune"}),
+    "optimize": Kind({"mode": "tune", "max_kernels": 3}),
+}
+FIRST = "reference"
+
+SMOKE = "matmul"
+"""The one workload of `--smoke`."""
 
 
 @click.command()
 @click.option("--workloads", default="", help="Names separated by commas; all that are installed.")
 @click.option("--budget", default=BUDGET_S, show_default=True, help="Seconds of each search.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line per search instead.")
-def main(workloads: str, budget: float, *, as_json: bool) -> None:
-    """Measure the searches and print the table."""
+@click.option("--smoke", is_flag=True, help="One small workload, and what agrees on it.")
+def main(workloads: str, budget: float, *, as_json: bool, smoke: bool) -> None:
+    """Measure the searches and print the tables; exit status 1 if there is a disagreement."""
     names = workloads.split(",") if workloads else list(installed(Group.WORKLOAD))
+    if smoke:
+        names, budget = [SMOKE], min(budget, 2.0)
     rows: list[Measured] = []
     for name in names:
-        for mode in MODES:
-            click.echo(f"{name} {mode}", err=True)
-            rows.append(measure(name, mode, budget))
+        for kind in KINDS:
+            click.echo(f"{name} {kind}", err=True)
+            rows.append(measure(name, kind, budget))
             if as_json:
                 click.echo(json.dumps(asdict(rows[-1])))
     if as_json:
         return
-    out = Console(markup=False, emoji=False, highlight=False)
-    if not out.is_terminal:
-        out.width = 180
-    out.print(table(HEADINGS, _cells(rows)))
+    agreed = agreements(SMOKE if smoke else None, lambda text: click.echo(text, err=True))
+    _print(rows, agreed)
+    if not all(agreement.is_reached for agreement in agreed):
+        sys.exit(1)
 
 
-def measure(name: str, mode: str, budget_s: float) -> Measured:
+def measure(name: str, kind: str, budget_s: float) -> Measured:
     """One search, in a process of its own."""
-    options = json.dumps({**MODES[mode], "budget_s": budget_s})
-    command = [sys.executable, "-c", CHILD, name, options]
+    chosen = KINDS[kind]
+    options = json.dumps({**chosen.options, "budget_s": chosen.share * budget_s})
+    command = [sys.executable, "-m", "prism_experiments.searched", name, options]
+    if kind == FIRST and name in SHAPES:
+        sizes = SHAPES[name][dict(FULL_SIZE).get(name, "decode")]
+        command.append(json.dumps(dict(sizes)))
     answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     counters = answer["counters"]
     return Measured(
         name,
-        mode,
+        kind,
         answer["search_s"],
-        answer["graphs"],
-        counters["proved"],
+        answer["peak_mb"],
         counters["states"],
         counters["dags"],
-        answer["peak_mb"],
+        answer["graphs"],
+        counters["proved"],
+        counters["admitted"],
+        answer["plans"],
+        counters["candidates"],
+        answer.get("instantiable"),
+        answer.get("asked"),
         tuple(answer["cuts"]),
+        answer["seconds"],
     )
 
 
 HEADINGS = (
-    *("workload", "search", ">search_s", ">graphs", ">proved", ">goal", ">states", ">op DAGs"),
-    *(">peak MB", "cut by"),
+    *("workload", "search", ">search_s", ">peak MB", ">states", ">op DAGs", ">graphs"),
+    *(">PROVED", ">ADMITTED", ">plans", ">instantiable", ">paper", "cut by"),
 )
+
+
+def _print(rows: list[Measured], agreed: list[Agreement]) -> None:
+    out = Console(markup=False, emoji=False, highlight=False)
+    if not out.is_terminal:
+        out.width = 190
+    out.print(table(HEADINGS, _cells(rows)))
+    out.print(
+        table(
+            ("what agrees", "", "how it was compared"),
+            [(a.what, "yes" if a.is_reached else "NO", a.found) for a in agreed],
+        )
+    )
+    reached = [
+        (g.what, "not run" if g.is_reached is None else "yes" if g.is_reached else "NO", g.found)
+        for g in goals(rows, agreed)
+    ]
+    out.print(table(("goal", "reached", "found"), reached))
+    slow = [(row.workload, row.kind, *profile(row)) for row in rows if row.is_over_goal]
+    if slow:
+        out.print(table(("not reached: seconds by step", "", ">", ">", ">", ">"), slow))
 
 
 def _cells(rows: list[Measured]) -> Iterator[tuple[str, ...]]:
     for row in rows:
-        is_first = row.mode == next(iter(MODES))
-        goal = GOALS.get(row.workload) if is_first else None
+        is_first = row.kind == FIRST
+        published = PUBLISHED_SEARCH.get(row.workload) if is_first else None
         yield (
             row.workload if is_first else "",
-            row.mode,
+            row.kind,
             seconds(row.search_s),
-            str(row.graphs),
-            str(row.proved),
-            "" if goal is None else f"{seconds(goal[0])}, {goal[1]}",
+            f"{row.peak_mb:.0f}",
             str(row.states),
             str(row.dags),
-            f"{row.peak_mb:.0f}",
+            f"{row.graphs}" if row.is_judged_in_full else f"{row.graphs} of {row.candidates}",
+            str(row.proved),
+            str(row.admitted),
+            str(row.plans) if row.plans else "",
+            "" if row.asked is None else f"{row.instantiable} of {row.asked}",
+            "" if published is None else f"{seconds(published[0])}, {published[1]}",
             "; ".join(row.cuts) or "nothing: complete",
         )
 

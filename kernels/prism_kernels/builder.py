@@ -5,7 +5,7 @@ Sharing is what lets a quotient of two separately written exp(x) drop its range 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from prism.errors import KernelError
@@ -15,6 +15,7 @@ from prism_kernels.tile import (
     Axis,
     Contract,
     Load,
+    Loop,
     Map,
     Reduce,
     Running,
@@ -28,9 +29,10 @@ from prism_kernels.tile import (
 
 
 class Builder:
-    """The nodes added so far, with their axes and stages."""
+    """The nodes added so far, with their axes and stages; `loops` are those of the program."""
 
-    def __init__(self) -> None:
+    def __init__(self, loops: Sequence[Loop] = ()) -> None:
+        self.loops = tuple(loops)
         self.nodes: list[TileNode] = []
         self.axes: list[tuple[Axis, ...]] = []
         self.stages: list[Stage] = []
@@ -86,17 +88,24 @@ class Builder:
         ids = operands(node)
         found = {self.stages[i] for i in ids}
         match node:
-            case Accumulate():
-                return Stage.AFTER
-            case Running():
-                return Stage.BODY
+            case Accumulate(operand=operand):
+                is_inner = len(self.loops) > 1 and self.stages[operand] is Stage.BODY
+                return Stage.BETWEEN if is_inner else Stage.AFTER
             case Load():
-                looped = any(a.looped for a in self.axes[-1])
-                return Stage.BODY if looped else Stage.BEFORE
-            case Map() | Reduce() | Contract() | Store() | Scalar():
-                if {Stage.BODY, Stage.AFTER} <= found:
+                return self._loaded(self.axes[-1])
+            case Map() | Reduce() | Contract() | Store() | Scalar() | Running():
+                stage = max(found, default=Stage.BEFORE)
+                if not all(stage.may_read(other) for other in found):
                     raise KernelError(
                         "a value of the loop body is read after the loop without an accumulator"
                     )
-                return max(found, default=Stage.BEFORE)
+                return stage
         assert_never(node)
+
+    def _loaded(self, axes: tuple[Axis, ...]) -> Stage:
+        """A tile is loaded in the innermost loop that cuts it."""
+        looped = {a.dim for a in axes if a.looped}
+        if not looped:
+            return Stage.BEFORE
+        is_outer = len(self.loops) > 1 and looped == {self.loops[0].dim}
+        return Stage.OUTER if is_outer else Stage.BODY

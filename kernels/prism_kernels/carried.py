@@ -64,7 +64,7 @@ class Memory:
         carried: Carried,
         between: Sequence[Intermediate],
     ) -> None:
-        self.builder = Builder()
+        self.builder = Builder(program.loops)
         self.summed_axis: dict[ValueId, DataDim] = {}  # reference -> the axis it is a max over
         self._program = program
         self._carried = carried

@@ -35,7 +35,7 @@ def joined(programs: Sequence[TileProgram], sizes: Mapping[DataDim, int]) -> Til
     for program in programs:
         join.append(program)
     parts = (tuple(join.nodes), tuple(join.axes), tuple(join.stages))
-    return TileProgram(*parts, sizes, (), None, programs[0].inputs, {})
+    return TileProgram(*parts, sizes, (), (), programs[0].inputs, {})
 
 
 class _Join:

@@ -36,6 +36,7 @@ from prism.ir import (
     is_legal_count,
     output_name,
     stack_dims,
+    varies_along,
 )
 from prism_kernels.builder import Builder
 from prism_kernels.guards import OwnValues, own_values, unguarded
@@ -119,7 +120,7 @@ def _own_values(program: Program, sizes: tuple[tuple[DataDim, int], ...]) -> Own
                 assert_never(node)
     inputs = _input_tensors(program, known)
     parts = (tuple(builder.nodes), tuple(builder.axes), tuple(builder.stages))
-    return own_values(TileProgram(*parts, known, (), None, inputs, {}))
+    return own_values(TileProgram(*parts, known, (), (), inputs, {}))
 
 
 def tile_programs(mu: MuGraph) -> Lowered:
@@ -186,8 +187,8 @@ def _tile_program(program: Program, site: _Site) -> TileProgram:
     """The tile program of one kernel."""
     op, sizes = site.op, site.sizes
     grid = tuple(_grid_dim(site, par.name) for par in op.grid)
-    loop = _loop(site, grid)
-    builder = Builder()
+    loops = _loops(site, grid)
+    builder = Builder(loops)
     ids: list[ValueId] = []
     for node in op.block.nodes:
         match node:
@@ -200,8 +201,8 @@ def _tile_program(program: Program, site: _Site) -> TileProgram:
             case Apply(op=name, operands=operands, dim=dim):
                 ids.append(_apply(builder, name, tuple(ids[i] for i in operands), dim, sizes))
             case Accumulator(operand=operand):
-                if builder.stages[ids[operand]] is Stage.BEFORE:
-                    _check_iterations(node, loop, sizes, grid)
+                if not varies_along(op, node.par)[operand]:
+                    _check_iterations(node, site, loops, grid)
                 ids.append(_accumulate(builder, node, ids[operand]))
             case OutputSaver(operand=operand, target=target):
                 axes, store = _store(site, ids[operand], target, grid)
@@ -216,7 +217,7 @@ def _tile_program(program: Program, site: _Site) -> TileProgram:
             tuple(builder.stages),
             sizes,
             grid,
-            loop,
+            loops,
             _input_tensors(program, sizes),
             _output_tensors(program, sizes),
         )
@@ -248,7 +249,8 @@ def _apply(
 
 def _accumulate(builder: Builder, node: Accumulator, operand: ValueId) -> ValueId:
     source = builder.nodes[operand]
-    looped = {a.dim for a in builder.axes[operand] if a.looped}
+    loop = _ended(builder, node, operand)
+    looped = {a.dim for a in builder.axes[operand] if a.looped and a.dim == loop.dim}
     is_concat = node.kind is AccumulatorKind.CONCAT
     if isinstance(source, Load) and is_concat and looped == {node.dim}:
         # the tiles of an input side by side are the input: nothing to store
@@ -263,12 +265,30 @@ def _accumulate(builder: Builder, node: Accumulator, operand: ValueId) -> ValueI
     return builder.add(Accumulate(node.kind, operand, node.dim))
 
 
+def _ended(builder: Builder, node: Accumulator, operand: ValueId) -> Loop:
+    """The loop over which a node accumulates: the innermost one that changes its operand."""
+    is_inner = builder.stages[operand] is Stage.BODY
+    loop = builder.loops[-1 if is_inner else 0]
+    if loop.name != node.par:
+        raise KernelError(
+            f"an accumulator ({node.kind.value}) over {node.par} of a value that is the same in "
+            "every iteration"
+        )
+    return loop
+
+
 def _check_iterations(
-    node: Accumulator, loop: Loop | None, sizes: Mapping[DataDim, int], grid: tuple[GridDim, ...]
+    node: Accumulator, site: _Site, loops: tuple[Loop, ...], grid: tuple[GridDim, ...]
 ) -> None:
     """A sum of equal values counts the iterations: each block must run all of them."""
+    if len(loops) > 1:
+        raise KernelError(
+            f"an accumulator over {node.par}, one of two loops, of a value that is the same in "
+            "every iteration"
+        )
+    sizes = site.sizes
     for g in grid:
-        is_ragged = loop is not None and g.dim == loop.dim and g.dim and sizes[g.dim] % g.tile
+        is_ragged = g.dim and g.dim in {loop.dim for loop in loops} and sizes[g.dim] % g.tile
         if node.kind is AccumulatorKind.SUM and is_ragged:
             raise KernelError(
                 f"the sum over {node.par} of a value that is the same in every iteration needs "
@@ -305,16 +325,17 @@ def _grid_dim(site: _Site, par: str) -> GridDim:
     return GridDim(par, count, dim, chunk(size, count) if dim is not None else 0)
 
 
-def _loop(site: _Site, grid: tuple[GridDim, ...]) -> Loop | None:
-    loops = site.op.loops
-    if len(loops) > 1:
-        raise KernelError(f"this target runs one loop, not {len(loops)}")
-    for par in loops:
+def _loops(site: _Site, grid: tuple[GridDim, ...]) -> tuple[Loop, ...]:
+    out: list[Loop] = []
+    for par in site.op.loops:
         dim = _mapped_dim(site, par.name)
         size = 1 if dim is None else _looped_extent(site, par.name, dim, grid)
         count = _count(site.counts, par.name, dim, size)
-        return Loop(par.name, count, dim, chunk(size, count) if dim is not None else 0)
-    return None
+        out.append(Loop(par.name, count, dim, chunk(size, count) if dim is not None else 0))
+    if len(out) > 1 and (None in {loop.dim for loop in out} or out[0].dim == out[1].dim):
+        what = " and ".join(f"{loop.name} cuts {loop.dim or 'nothing'}" for loop in out)
+        raise KernelError(f"{what}; two loops must cut different dims")
+    return tuple(out)
 
 
 def _looped_extent(site: _Site, loop: str, dim: DataDim, grid: tuple[GridDim, ...]) -> int:

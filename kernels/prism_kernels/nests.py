@@ -14,6 +14,7 @@ Three kinds of node need no nest, because another node does their work:
 * an accumulator of a value that only it reads, when that value is a sum (or max) over an axis:
   the reduction adds straight into the accumulator (`sinks`);
 * a concatenating accumulator: its operand is written in place (`slices`), one tile after another;
+  that may be an accumulator over an inner loop;
 * the MAX accumulator of a running reference: the reference's last value.
 """
 
@@ -62,7 +63,7 @@ class Nests:
     sinks: dict[ValueId, ValueId] = field(hash=False)
     """Reduction or contraction -> the accumulator it adds into."""
     slices: dict[ValueId, ValueId] = field(hash=False)
-    """Body value -> the concatenating accumulator it is written into."""
+    """Value in a loop -> the concatenating accumulator it is written into."""
     last_values: dict[ValueId, ValueId] = field(hash=False)
     """MAX accumulator of a running reference -> that reference."""
     owner: dict[ValueId, int] = field(hash=False)
@@ -85,8 +86,12 @@ class Nests:
 
 
 def run_stage(program: TileProgram, i: ValueId) -> Stage:
-    """When the work of node i is done: accumulators work in the body."""
-    return Stage.BODY if isinstance(program.nodes[i], Accumulate) else program.stages[i]
+    """When the work of node i is done: accumulators work where their operands are, in a loop."""
+    node = program.nodes[i]
+    stage = program.stages[node.operand if isinstance(node, Accumulate) else i]
+    if isinstance(node, Accumulate) and stage is Stage.BEFORE:
+        return Stage.BODY if len(program.loops) < 2 else Stage.OUTER
+    return stage
 
 
 def space_of(program: TileProgram, i: ValueId) -> tuple[Axis, ...]:
@@ -117,10 +122,12 @@ def form_nests(program: TileProgram, *, one_reduction: bool = False) -> Nests:
         source = program.nodes[i]
         if isinstance(source, Running):
             last_values[j] = i
-        elif users[i] == (j,) and _adds_into(source, node) and program.stages[i] is Stage.BODY:
+        elif users[i] == (j,) and _adds_into(source, node) and _is_looped(program.stages[i]):
             sinks[i] = j
-        elif node.kind is AccumulatorKind.CONCAT and i not in slices and _is_computed(source):
-            slices[i] = j
+        elif node.kind is AccumulatorKind.CONCAT and i not in slices:
+            is_sum = isinstance(source, Accumulate) and i not in last_values and not node.scales
+            if is_sum or isinstance(source, (Map, Reduce, Contract)):
+                slices[i] = j
     idle = {*sinks.values(), *slices.values(), *last_values}
     placed = [
         not isinstance(node, (Load, Scalar)) and i not in idle
@@ -178,8 +185,8 @@ def _adds_into(source: TileNode, node: Accumulate) -> bool:
             return False
 
 
-def _is_computed(source: TileNode) -> bool:
-    return isinstance(source, (Map, Reduce, Contract))
+def _is_looped(stage: Stage) -> bool:
+    return stage in {Stage.OUTER, Stage.BODY, Stage.BETWEEN}
 
 
 def _place(

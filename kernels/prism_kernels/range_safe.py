@@ -265,7 +265,7 @@ class _Pass:
         if len(summed) > 1:
             self.several[exp] = summed
             summed = {self.chosen[exp]} if exp in self.chosen else set()
-        if not summed or self._is_never_positive(x):
+        if not summed or self._is_never_positive(x) or not self._can_follow(x, summed):
             return self.new.add(Map("exp", (x,))), {}
         (dim,) = summed
         reference = self._largest(x, dim)
@@ -282,6 +282,15 @@ class _Pass:
             reference = self.new.add(Map("bound", (largest,)))
         self.summed_axis[reference] = dim
         return reference
+
+    def _can_follow(self, x: ValueId, summed: set[DataDim]) -> bool:
+        """Whether a reference over an axis runs along the innermost loop around x, if at all.
+
+        One over an axis that the outer loop cuts would belong to that loop, and x to both.
+        """
+        around = self.old.loop_at(self.new.stages[x])
+        cut = {self.old.loop_of(a) for a in self.new.axes[x] if a.dim in summed}
+        return cut <= {None, around}
 
     def _is_never_positive(self, x: ValueId) -> bool:
         """Whether x is y - max y: such an exp is safe as it stands."""
@@ -300,14 +309,14 @@ class _Pass:
             if reference is None:
                 return self._of_plain(node), {}
             after[reference] = c
-            if isinstance(self.new.nodes[m], Running):
+            if reference != m and isinstance(self.new.nodes[m], Running):
                 scales.append((m, c))
         value = Accumulate(node.kind, self.safe[node.operand], node.dim, tuple(scales))
         return self.new.add(value), after
 
     def _reference_after(self, m: ValueId, node: Accumulate) -> ValueId | None:
         """What reference m of the operand is for the accumulated value, if it can have one."""
-        if self.new.stages[m] is Stage.BEFORE:
+        if self._is_fixed(m, node):
             return m
         if isinstance(self.new.nodes[m], Running):
             if node.kind is AccumulatorKind.MAX:
@@ -321,6 +330,15 @@ class _Pass:
         if m in self.loaded:
             self.loaded.add(after)
         return after
+
+    def _is_fixed(self, m: ValueId, node: Accumulate) -> bool:
+        """Whether a reference is the same in all iterations of the loop that ends in `node`."""
+        is_inner = (
+            len(self.old.loops) > 1 and self.new.stages[self.safe[node.operand]] is Stage.BODY
+        )
+        return self.new.stages[m] is Stage.BEFORE or (
+            is_inner and self.new.stages[m] is Stage.OUTER
+        )
 
     def _added(self, left: ValueId, right: ValueId, sign: float) -> References:
         """The references of a product (sign 1) or quotient (-1)."""

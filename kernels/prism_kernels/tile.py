@@ -3,7 +3,8 @@
 It stands between the block graph of a muGraph and the source an emitter writes. Every value is a
 tile with named axes; every axis knows whether it holds the whole data dimension, the block's chunk
 of it, or the loop iteration's chunk of that. Nodes are in SSA order and each runs in one of three
-stages: before the loop (what nothing in the loop changes), in its body, or after it.
+stages: before the loop (what nothing in the loop changes), in its body, or after it. Where there is
+a loop inside the loop, two more are in the outer one: before the inner loop and after it.
 
 `prism_kernels.lower` builds tile programs, one for each kernel, `prism_kernels.range_safe` rewrites
 exp in them, the emitters read them. Tile programs know nothing of a target.
@@ -27,13 +28,27 @@ class Stage(IntEnum):
     """When a node runs. The order is that of the run."""
 
     BEFORE = 0
-    BODY = 1
-    AFTER = 2
+    OUTER = 1
+    """In the outer of two loops, before the inner one."""
+    BODY = 2
+    BETWEEN = 3
+    """In the outer of two loops, after the inner one."""
+    AFTER = 4
+
+    def may_read(self, other: Stage) -> bool:
+        """Whether a value of another stage is there, without an accumulator."""
+        match self:
+            case Stage.BETWEEN:
+                return other in {Stage.BEFORE, Stage.OUTER, Stage.BETWEEN}
+            case Stage.AFTER:
+                return other in {Stage.BEFORE, Stage.AFTER}
+            case _:
+                return other <= self
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Axis:
-    """One axis of a tile: a data dim, the grid dim that splits it, whether the loop does too."""
+    """One axis of a tile: a data dim, the grid dim that splits it, whether a loop does too."""
 
     dim: DataDim
     grid: str | None = None
@@ -97,7 +112,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Accumulate:
-    """Combines a body value over all iterations; exists after the loop.
+    """Combines a value over all iterations of the innermost loop that changes it; there after it.
 
     `scales` lists (running reference, exponent): before each iteration's value is combined, what
     was accumulated is multiplied by drift ** exponent.
@@ -155,7 +170,10 @@ class GridDim:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The loop: `count` iterations, each with `tile` elements of the block's chunk of `dim`."""
+    """A loop: `count` iterations, each with `tile` elements of the block's chunk of `dim`.
+
+    Two loops never cut one dim.
+    """
 
     name: str
     count: int
@@ -184,11 +202,40 @@ class TileProgram:
     stages: tuple[Stage, ...]
     sizes: Mapping[DataDim, int] = field(hash=False)
     grid: tuple[GridDim, ...]
-    loop: Loop | None
+    loops: tuple[Loop, ...]
+    """The outer one first."""
     inputs: Mapping[str, Tensor] = field(hash=False)
     outputs: Mapping[str, Tensor] = field(hash=False)
     between: frozenset[str] = frozenset()
     """The inputs and outputs that are tensors between kernels."""
+
+    @property
+    def loop(self) -> Loop | None:
+        """The loop, where there is one and no other inside it."""
+        return self.loops[0] if len(self.loops) == 1 else None
+
+    def loop_of(self, axis: Axis) -> int | None:
+        """The number of the loop that cuts an axis."""
+        if not axis.looped:
+            return None
+        return next((k for k, loop in enumerate(self.loops) if loop.dim == axis.dim), None)
+
+    def loop_at(self, stage: Stage) -> int | None:
+        """The number of the innermost loop around a stage."""
+        return innermost(stage, len(self.loops))
+
+    def ended(self, i: ValueId) -> int:
+        """The number of the loop over which accumulator i combines, or that a reference follows."""
+        node, around = self.nodes[i], self.loop_at(self.stages[i])
+        if isinstance(node, Running):
+            assert around is not None
+            return around
+        return 0 if around is None else around + 1
+
+    def trips(self, stage: Stage) -> int:
+        """How often a block runs a stage."""
+        around = self.loop_at(stage)
+        return 1 if around is None else math.prod(loop.count for loop in self.loops[: around + 1])
 
     def is_between(self, name: str) -> bool:
         """Whether an input or output is a tensor between kernels, of the type computed in."""
@@ -200,8 +247,9 @@ class TileProgram:
 
     def chunk(self, axis: Axis) -> int:
         """The largest extent of an axis, over all blocks and iterations."""
-        if axis.looped and self.loop is not None:
-            return self.loop.tile
+        around = self.loop_of(axis)
+        if around is not None:
+            return self.loops[around].tile
         for g in self.grid:
             if g.name == axis.grid:
                 return g.tile
@@ -210,6 +258,11 @@ class TileProgram:
     def elements(self, axes: Iterable[Axis]) -> int:
         """The elements of a tile with these axes, at most."""
         return math.prod(self.chunk(axis) for axis in axes)
+
+    def tile_count(self, axes: Iterable[Axis]) -> int:
+        """How many tiles the loops cut a value with these axes in."""
+        around = {self.loop_of(axis) for axis in axes} - {None}
+        return math.prod(loop.count for k, loop in enumerate(self.loops) if k in around)
 
     def extents(self, axes: Iterable[Axis]) -> dict[DataDim, int]:
         """The largest extent of each axis, by dim."""
@@ -222,6 +275,18 @@ class TileProgram:
             for j in dict.fromkeys(operands(node)):
                 out[j].append(i)
         return tuple(tuple(u) for u in out)
+
+
+def innermost(stage: Stage, loop_count: int) -> int | None:
+    """The number of the innermost of so many loops around a stage."""
+    match stage:
+        case Stage.BEFORE | Stage.AFTER:
+            return None
+        case Stage.OUTER | Stage.BETWEEN:
+            return 0
+        case Stage.BODY:
+            return loop_count - 1
+    assert_never(stage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from prism.ir import DataDim
-from prism_kernels.tile import Axis, GridDim, Loop, TileProgram
+from prism_kernels.tile import Axis, GridDim, TileProgram
 
 Extent = int | str
 """A literal, or the name of a variable."""
@@ -24,8 +24,8 @@ class Writer:
     def __init__(self, program: TileProgram) -> None:
         self.program = program
         self.lines: list[str] = []
-        self.iteration: Extent | None = None
-        """The extent of the loop's dim in the body being written; None outside."""
+        self.iterations: list[Extent] = []
+        """The extents of the loops' dims in the body being written, outer first; none outside."""
         self._depth = 1
         self._counter = 0
         self._names = identifiers(program.sizes)
@@ -93,16 +93,22 @@ class Writer:
         """The grid dim that splits an axis."""
         return next((g for g in self.program.grid if g.name == axis.grid), None)
 
-    @property
-    def loop(self) -> Loop:
-        """The loop of a program that has one."""
-        assert self.program.loop is not None
-        return self.program.loop
+    @contextmanager
+    def iteration(self, extent: Extent) -> Iterator[None]:
+        """Write what is inside one more loop, in which its dim has this extent."""
+        self.iterations.append(extent)
+        yield
+        self.iterations.pop()
+
+    def loop_start(self, number: int) -> str:
+        """The variable that holds where the iteration of a loop starts."""
+        return "inner_" * number + "start"
 
     def extent(self, axis: Axis) -> Extent:
         """How many elements of an axis this block and iteration have."""
-        if axis.looped and self.iteration is not None:
-            return self.iteration
+        around = self.program.loop_of(axis)
+        if around is not None and around < len(self.iterations):
+            return self.iterations[around]
         return self.block_extent(axis)
 
     def block_extent(self, axis: Axis) -> Extent:

@@ -11,7 +11,8 @@ from prism.cli.answer import Answer
 from prism.cli.inputs import find_graph
 from prism.cli.run import Run, answering
 from prism.cli.search import graphs_table, listed_json
-from prism.ir import GraphOp, format_program, format_sgraph, thread_graphs
+from prism.cli.threads import threads_json, threads_text
+from prism.ir import format_program, format_sgraph
 
 
 @click.command("show")
@@ -35,21 +36,13 @@ def command(run: Run, artifact: Path, graph_id: str | None) -> Answer:
             {
                 **listed_json(g),
                 "text": format_sgraph(g.graph),
-                "thread_graphs": [_thread_graphs(kernel) for kernel in g.graph.kernels],
+                "thread_graphs": [threads_json(kernel) for kernel in g.graph.kernels],
             }
             for g in chosen
         ],
     }
     if graph_id is not None:
         graph = chosen[0].graph
-        fused = [
-            f"kernel {k}, one thread: {' '.join(f'%{i}' for i in nodes)}"
-            for k, kernel in enumerate(graph.kernels)
-            for nodes in _thread_graphs(kernel)
-        ]
-        return Answer(fields, (format_sgraph(graph).rstrip(), *fused))
+        derived = (f"# {line}" for line in threads_text(graph))  # the text parses back
+        return Answer(fields, (format_sgraph(graph).rstrip(), *derived))
     return Answer(fields, (program.rstrip(), "", graphs_table(chosen)))
-
-
-def _thread_graphs(kernel: GraphOp) -> list[list[int]]:
-    return [list(fused.nodes) for fused in thread_graphs(kernel)]

@@ -10,8 +10,9 @@ occurs, and egglog 13 is several times faster this way than with one action per 
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -62,17 +63,30 @@ class OutOfTimeError(PrismError):
     """The next iteration would end after the deadline."""
 
 
-_DEADLINE: ContextVar[float | None] = ContextVar("deadline", default=None)
+Clock = Callable[[], float]
+"""When something ends, on the monotonic clock; it may come nearer while it is waited for."""
+
+_DEADLINE: ContextVar[Clock] = ContextVar("deadline", default=lambda: math.inf)
 
 
 @contextmanager
-def deadline(at: float | None) -> Iterator[None]:
-    """Within, `Session.iterate` raises OutOfTimeError rather than end after `at` (monotonic)."""
-    token = _DEADLINE.set(at)
+def deadline(at: float | Clock) -> Iterator[None]:
+    """Within, `Session.iterate` raises OutOfTimeError rather than end after `at` (monotonic).
+
+    Of deadlines within each other the nearest counts.
+    """
+    outer = _DEADLINE.get()
+    own = at if callable(at) else lambda: at
+    token = _DEADLINE.set(lambda: min(own(), outer()))
     try:
         yield
     finally:
         _DEADLINE.reset(token)
+
+
+def seconds_left() -> float:
+    """Until the `deadline`; infinite where there is none."""
+    return _DEADLINE.get()() - time.monotonic()
 
 
 class Session:
@@ -113,8 +127,8 @@ class Session:
         Raises:
             OutOfTimeError: it would end after the `deadline`.
         """
-        start, stop = time.monotonic(), _DEADLINE.get()
-        if stop is not None and start + self._predicted.get(rulesets, 0.0) > stop:
+        start = time.monotonic()
+        if self._predicted.get(rulesets, 0.0) > seconds_left():
             raise OutOfTimeError("the next iteration of the e-graph would take too long")
         before = self.node_count()
         inner = " ".join(f"(run {name})" for name in rulesets)

@@ -33,7 +33,7 @@ def thread_graphs(kernel: GraphOp) -> tuple[ThreadGraph, ...]:
     out = []
     for nodes in fused_groups(reads, kinds):
         border = (*values_read(block, nodes), *values_written(block, nodes))
-        shared = sorted(dims[nodes[0]])
+        shared = _in_order(block, dims[nodes[0]])
         grid = tuple(thread_dim(k) for k in range(len(shared)))
         true = frozenset(
             MapVar(names[i], dim, par.name)
@@ -92,16 +92,18 @@ def thread_kernel(kernel: GraphOp, threads: ThreadGraph) -> GraphOp:
     place: dict[TensorId, TensorId] = {}
     for i in values_read(block, threads.nodes):
         place[i] = len(nodes)
-        nodes.append(InputLoader(names[i], _stored(dims[i])))
+        nodes.append(InputLoader(names[i], _in_order(block, dims[i])))
     for i in threads.nodes:
         node = block.nodes[i]
         assert isinstance(node, Apply)
         place[i] = len(nodes)
         nodes.append(Apply(node.op, tuple(place[j] for j in node.operands), node.dim))
     written = values_written(block, threads.nodes)
-    nodes += [OutputSaver(place[i], names[i], _stored(dims[i])) for i in written]
+    nodes += [OutputSaver(place[i], names[i], _in_order(block, dims[i])) for i in written]
     return GraphOp(threads.grid, (), threads.mapping, BlockGraph(tuple(nodes)))
 
 
-def _stored(dims: frozenset[DataDim]) -> tuple[DataDim, ...]:
-    return tuple(sorted(dims))
+def _in_order(block: BlockGraph, dims: frozenset[DataDim]) -> tuple[DataDim, ...]:
+    """Dims of a value in the order in which the block's loaders have them."""
+    known = dict.fromkeys(d for loader in block.loaders for d in loader.dims)
+    return tuple(d for d in known if d in dims)

@@ -13,8 +13,8 @@ To count graphs the second is enough; only what is PROVED is ever run.
 
 from __future__ import annotations
 
-import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -31,7 +31,7 @@ from prism.search.mapper import Cuts
 from prism.search.options import RejectedGraph
 from prism.search.ranking import Ranked
 from prism.verdict import Verdict
-from prism.verify import Admission, Verifier
+from prism.verify import Admission, Block, ParallelVerifier, Verifier, VerifyLimits
 
 MAX_REJECTED = 20
 
@@ -53,13 +53,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """Full terms, as many graphs at a time as `batch`; and lemmas, None where all is to be proved.
+    """Full terms within `limits`; and lemmas, None where all is to be proved.
 
     `seed` draws the sample.
     """
 
-    verifier: Verifier
-    batch: int
+    verifier: Verifier | ParallelVerifier
+    limits: VerifyLimits
     admission: Admission | None
     seed: int
 
@@ -71,6 +71,14 @@ class _Built:
     id: str
     ranked: Ranked
     graph: SGraph
+
+
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    """A block of graphs, and those of them that have no verdict yet."""
+
+    block: Block
+    left: deque[_Built]
 
 
 class Judging:
@@ -92,7 +100,8 @@ class Judging:
         self._threads = ThreadExplainer()
         self._verifier = judges.verifier
         self._admission = judges.admission
-        self._batch = judges.batch
+        self._limits = judges.limits
+        self._each = 1e-6  # seconds per graph, of the last that were proved
         self._random = Random(judges.seed)
         self._cuts = cuts
         self._judged = set(judged)
@@ -109,7 +118,21 @@ class Judging:
         self, candidates: Sequence[Ranked], seconds_left: Callable[[], float], progress: Progress
     ) -> None:
         """Judge as many candidates as there is time for."""
-        size = self._batch if self._admission is None else FIRST_BATCH
+        total = len(candidates)
+        if self._admission is None:
+            size = self._limits.renew
+            parts = (candidates[start : start + size] for start in range(0, total, size))
+            built = ((len(part), self._build(part)) for part in parts)
+            self._prove_all(built, total, seconds_left, progress)
+        else:
+            self._admit_all(candidates, seconds_left, progress)
+        progress(total, total)
+
+    def _admit_all(
+        self, candidates: Sequence[Ranked], seconds_left: Callable[[], float], progress: Progress
+    ) -> None:
+        """Admit what the lemmas do, prove the rest and a sample."""
+        size = FIRST_BATCH
         each = 1e-6  # seconds per graph, of the last batch
         start = 0
         while start < len(candidates):
@@ -117,27 +140,77 @@ class Judging:
             rest, now = seconds_left(), time.perf_counter()
             # late, a smaller batch; what company a graph is judged in changes no verdict
             now_size = size if each * size <= rest else max(1, int(rest / each))
-            if not _in_time(rest, self._decide, candidates[start : start + now_size]):
+            if _in_time(rest, self._decide, candidates[start : start + now_size]) is None:
                 self._not_judged(len(candidates) - start)
                 break
             start += now_size
             each = max(1e-6, (time.perf_counter() - now) / now_size)
-            if self._admission is not None:
-                size = min(2 * size, MOST_BATCH)
+            size = min(2 * size, MOST_BATCH)
         if self._admitted:
             self._try_sample(seconds_left)
-        progress(len(candidates), len(candidates))
+
+    def _prove_all(
+        self,
+        blocks: Iterable[tuple[int, Sequence[_Built]]],
+        total: int,
+        seconds_left: Callable[[], float],
+        progress: Progress,
+    ) -> None:
+        """Prove graphs block by block, each given with the number of candidates it stands for.
+
+        Where the verifier has room for several blocks, later ones are judged meanwhile.
+        """
+        waiting = iter(blocks)
+        under_way: deque[_UnderWay] = deque()
+        begun = 0
+        try:
+            while True:
+                while len(under_way) < self._verifier.room(total - begun):
+                    count, built = next(waiting, (0, ()))
+                    if not count:
+                        break
+                    begun += count
+                    self._judged.update(b.id for b in built)
+                    block = self._verifier.begin([b.graph for b in built])
+                    under_way.append(_UnderWay(block, deque(built)))
+                if not under_way:
+                    return
+                open_count = total - begun + sum(len(u.left) for u in under_way)
+                progress(total - open_count, total)
+                if under_way[0].left and not self._take_next(under_way[0], seconds_left()):
+                    break
+                if not under_way[0].left:
+                    under_way.popleft()
+        finally:
+            # time is over, or an interrupt: workers may have done more than was taken
+            for one in under_way:
+                self._take_all(one, one.block.ready())
+        self._not_judged(total - begun + sum(len(u.left) for u in under_way))
+
+    def _take_next(self, one: _UnderWay, rest: float) -> bool:
+        """Take the next verdicts of a block; false where there are none in time."""
+        batch, now = self._limits.batch, time.perf_counter()
+        # late, a smaller batch; what company a graph is judged in changes no verdict
+        most = batch if self._each * batch <= rest else max(1, int(rest / self._each))
+        verdicts = _in_time(rest, one.block.next, min(most, len(one.left)))
+        if verdicts is None:
+            return False
+        self._take_all(one, verdicts)
+        self._each = max(1e-6, (time.perf_counter() - now) / len(verdicts))
+        return True
+
+    def _take_all(self, one: _UnderWay, verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
+            self._take(one.left.popleft(), verdict)
 
     def _not_judged(self, count: int) -> None:
         self._cuts.add("budget_s", f"time: {count} graphs were not judged", count)
 
-    def _decide(self, batch: Sequence[Ranked]) -> None:
-        """Build and judge one batch."""
+    def _decide(self, batch: Sequence[Ranked]) -> bool:
+        """Build and judge one batch; true once that is done."""
         built = self._build(batch)
         graphs = [b.graph for b in built]
-        if self._admission is None:
-            self._prove(built)
-            return
+        assert self._admission is not None
         if not self._found:
             self._verifier.expect(graphs[:EXPECTED])
         is_admitted = self._admission.admitted(graphs)
@@ -151,6 +224,7 @@ class Judging:
                 self._list(one, Verdict.ADMITTED)
             else:
                 self._take(one, next(verdicts))
+        return True
 
     def _build(self, batch: Sequence[Ranked]) -> list[_Built]:
         """The graphs of candidates, those not judged before."""
@@ -162,17 +236,18 @@ class Judging:
                 built[key] = _Built(key, ranked, graph)
         return list(built.values())
 
-    def _prove(self, built: Sequence[_Built]) -> None:
-        """Judge in full."""
+    def _prove(self, built: Sequence[_Built]) -> bool:
+        """Judge in full; true once that is done."""
         self._judged.update(b.id for b in built)
         verdicts = self._verifier.verify([b.graph for b in built])
         for one, verdict in zip(built, verdicts, strict=True):
-            if self._admitted.pop(one.id, None) is not None:
-                self.verdicts[Verdict.ADMITTED] -= 1
             self._take(one, verdict)
+        return True
 
     def _take(self, one: _Built, verdict: Verdict) -> None:
         """List or reject a graph that was judged in full."""
+        if self._admitted.pop(one.id, None) is not None:
+            self.verdicts[Verdict.ADMITTED] -= 1
         self.verdicts[verdict] += 1
         # proofs take all chunks for equally long; what the interpreter refuses may be right
         # then, and wrong where the last chunk is shorter
@@ -215,7 +290,7 @@ class Judging:
         count = min(SAMPLE, len(self._admitted))
         sample = [self._admitted[key] for key in self._random.sample(list(self._admitted), count)]
         unproved = len(self.unproved)
-        if not _in_time(seconds_left(), self._prove, sample):
+        if _in_time(seconds_left(), self._prove, sample) is None:
             self._cuts.add("sample", "time: no admitted graph was judged in full as well")
             return
         if len(self.unproved) == unproved:
@@ -224,11 +299,11 @@ class Judging:
         self._admission = None
         self._cuts.add("admission", count=len(self._admitted))
         rest = list(self._admitted.values())
+        size = self._limits.renew
+        parts = (rest[start : start + size] for start in range(0, len(rest), size))
         try:
-            for start in range(0, len(rest), self._batch):
-                if not _in_time(seconds_left(), self._prove, rest[start : start + self._batch]):
-                    self._not_judged(len(self._admitted))
-                    break
+            blocks = ((len(part), part) for part in parts)
+            self._prove_all(blocks, len(rest), seconds_left, lambda *_: None)
         finally:
             for key in self._admitted:
                 del self._found[key]
@@ -237,15 +312,15 @@ class Judging:
 
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
-def _in_time(rest: float, work: Callable[[T], None], given: T) -> bool:
-    """Do work with `rest` seconds left; false where they do not suffice."""
+def _in_time(rest: float, work: Callable[[T], R], given: T) -> R | None:
+    """What comes of work with `rest` seconds left; None where they do not suffice."""
     if rest <= 0:
-        return False
+        return None
     try:
-        with deadline(None if rest == math.inf else time.monotonic() + rest):
-            work(given)
+        with deadline(time.monotonic() + rest):
+            return work(given)
     except OutOfTimeError:
-        return False
-    return True
+        return None

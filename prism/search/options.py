@@ -90,7 +90,6 @@ class SearchOptions:
         if not 1 <= self.max_kernels <= MAX_KERNELS:
             raise UsageError(f"max_kernels must be 1 to {MAX_KERNELS}, not {self.max_kernels}")
 
-
     def _check_loops(self) -> None:
         if not 1 <= self.loop_dims <= MAX_LOOPS:
             raise UsageError(f"loop_dims must be 1 to {MAX_LOOPS}, not {self.loop_dims}")

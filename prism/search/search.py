@@ -249,7 +249,7 @@ class _Search:
         admission = None
         if self.options.verify == "sample" and count > FEW:
             admission = Admission(self.program, axioms, transfer, verifier.verify)
-        judges = Judges(verifier, limits.batch, admission, self.options.seed)
+        judges = Judges(verifier, limits, admission, self.options.seed)
         own = graph_id(program_graph(self.program))
         return Judging(GraphBuilder(self.arena), judges, self.cuts, [own])
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from prism.verdict import Verdict
 from prism.verify.admission import Admission, Guess
 from prism.verify.counterexample import Counterexample, find_counterexample
-from prism.verify.equivalence import Verifier, VerifyLimits, verify_graphs
+from prism.verify.equivalence import Block, Verifier, VerifyLimits, in_blocks, verify_graphs
 from prism.verify.lemmas import Lemmas, Step
+from prism.verify.parallel import ParallelVerifier, core_count
 from prism.verify.programs import Verification, verify_programs
 from prism.verify.threads import ThreadClaim, ThreadProofs, claim_of
 
 __all__ = [
     "Admission",
+    "Block",
     "Counterexample",
     "Guess",
     "Lemmas",
+    "ParallelVerifier",
     "Step",
     "ThreadClaim",
     "ThreadProofs",
@@ -23,7 +26,9 @@ __all__ = [
     "Verifier",
     "VerifyLimits",
     "claim_of",
+    "core_count",
     "find_counterexample",
+    "in_blocks",
     "verify_graphs",
     "verify_programs",
 ]

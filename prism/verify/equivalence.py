@@ -13,9 +13,10 @@ ever. A batch that reaches a cap is halved until the culprit is alone; only the 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from prism.egraph import (
     ALGEBRA,
@@ -71,13 +72,31 @@ def verify_graphs(
     return Verifier(program, axioms, limits).verify(graphs)
 
 
+class Block(Protocol):
+    """Graphs that are judged together, their verdicts asked for piece by piece."""
+
+    def next(self, most: int) -> tuple[Verdict, ...]:
+        """The next verdicts, at least one: no more than `most` where they are made here and now.
+
+        Raises:
+            OutOfTimeError: none before the deadline.
+        """
+
+    def ready(self) -> tuple[Verdict, ...]:
+        """The next verdicts that are known already."""
+
+
 class Verifier:
     """Verifies graphs of one program in several calls, setting up once."""
 
     def __init__(self, program: Program, axioms: AxiomSet, limits: VerifyLimits = LIMITS) -> None:
+        self.program = program
+        self.axioms = axioms
+        self.limits = limits
         self.bank = new_bank(program)
         self.terms = GraphTerms(self.bank, program)
-        self.judge = Judge(self.bank, build_program(self.bank, program), axioms, limits)
+        self.targets = build_program(self.bank, program)
+        self.judge = Judge(self.bank, self.targets, axioms, limits)
         self.threads = ThreadProofs(axioms)
 
     def expect(self, graphs: Sequence[SGraph]) -> None:
@@ -87,19 +106,70 @@ class Verifier:
                 self.terms.build(graph.kernels)
 
     def verify(self, graphs: Sequence[SGraph]) -> tuple[Verdict, ...]:
-        """The verdict on each graph (see `verify_graphs`)."""
-        candidates: dict[int, Terms] = {}
-        for index, graph in enumerate(graphs):
+        """The verdict on each graph (see `verify_graphs`); many are judged in blocks."""
+        if len(graphs) <= self.limits.renew:
+            return self.judged(self.judge, graphs, self.built(graphs))
+        blocks = in_blocks(graphs, self.limits.renew)
+        return tuple(v for block in blocks for v in self.begin(block).next(len(block)))
+
+    def begin(self, graphs: Sequence[SGraph]) -> Block:
+        """Begin to judge at most `renew` graphs in e-graphs of their own."""
+        return _OwnBlock(self, graphs)
+
+    def room(self, coming: int) -> int:  # noqa: ARG002 - where there are workers it counts
+        """Blocks that should be under way when `coming` graphs have not begun: one at a time."""
+        return 1
+
+    def built(self, graphs: Sequence[SGraph]) -> list[Terms | None]:
+        """The terms of each graph; None where its values do not fit together."""
+        out: list[Terms | None] = []
+        for graph in graphs:
             try:
-                candidates[index] = self.terms.build(graph.kernels)
+                out.append(self.terms.build(graph.kernels))
             except GraphError:
-                continue
-        found = self.judge.verdicts(candidates)
+                out.append(None)
+        return out
+
+    def judged(
+        self, judge: Judge, graphs: Sequence[SGraph], terms: Sequence[Terms | None]
+    ) -> tuple[Verdict, ...]:
+        """The verdict on each graph by its terms, and by its thread graphs."""
+        found = judge.verdicts({i: known for i, known in enumerate(terms) if known is not None})
         proved = [index for index, verdict in found.items() if verdict is Verdict.PROVED]
         faults = self.threads.faults([graphs[index] for index in proved])
         unproved = [i for i, fault in zip(proved, faults, strict=True) if fault is not None]
         found |= dict.fromkeys(unproved, Verdict.NOT_PROVED)
         return tuple(found.get(index, Verdict.NOT_PROVED) for index in range(len(graphs)))
+
+
+class _OwnBlock:
+    """A block that is judged here, as its verdicts are asked for."""
+
+    def __init__(self, verifier: Verifier, graphs: Sequence[SGraph]) -> None:
+        self._verifier = verifier
+        self._graphs = graphs
+        self._terms: list[Terms | None] | None = None
+        self._done = 0
+        # not the one that has seen other graphs
+        self._judge = Judge(verifier.bank, verifier.targets, verifier.axioms, verifier.limits)
+
+    def next(self, most: int) -> tuple[Verdict, ...]:
+        """Judge the next graphs."""
+        if self._terms is None:  # of all, so that the first e-graph has the operators for them
+            self._terms = self._verifier.built(self._graphs)
+        part = slice(self._done, self._done + most)
+        verdicts = self._verifier.judged(self._judge, self._graphs[part], self._terms[part])
+        self._done += len(verdicts)
+        return verdicts
+
+    def ready(self) -> tuple[Verdict, ...]:
+        """None: nothing is done before it is asked for."""
+        return ()
+
+
+def in_blocks(graphs: Sequence[SGraph], size: int) -> Iterator[Sequence[SGraph]]:
+    """The graphs in order, `size` at a time."""
+    return (graphs[start : start + size] for start in range(0, len(graphs), size))
 
 
 class Judge:

@@ -95,7 +95,7 @@ class ThreadProofs:
             check_threads(kernel, threads)
         except GraphError as error:
             return str(error)
-        claims = {one: claim_of(kernel, one) for one in threads}
+        claims = {one: claim_of(thread_kernel(kernel, one)) for one in threads}
         holds = self.holds(claims.values())
         return next((_reason(one) for one, claim in claims.items() if not holds[claim]), None)
 
@@ -104,7 +104,9 @@ class ThreadProofs:
         key = thread_key(kernel)
         known = self._claims.get(key)
         if known is None:
-            known = tuple((one, claim_of(kernel, one)) for one in thread_graphs(kernel))
+            known = tuple(
+                (one, claim_of(thread_kernel(kernel, one))) for one in thread_graphs(kernel)
+            )
             self._claims[key] = known
         return known
 
@@ -127,12 +129,11 @@ class ThreadProofs:
         return {claim: self._verdicts[claim] for claim in asked}
 
 
-def claim_of(kernel: GraphOp, threads: ThreadGraph) -> ThreadClaim:
-    """What a thread graph of a kernel claims."""
-    shared = thread_kernel(kernel, threads)
+def claim_of(shared: GraphOp) -> ThreadClaim:
+    """What a thread graph claims, read as a kernel (`thread_kernel`)."""
     along = {(v.tensor, v.par): v.dim for v in shared.mapping.true}
     stored = (n.dims for n in shared.block.nodes if isinstance(n, InputLoader | OutputSaver))
-    number = {dim: i for i, dim in enumerate(sorted({d for dims in stored for d in dims}))}
+    number = {dim: i for i, dim in enumerate(dict.fromkeys(d for dims in stored for d in dims))}
     number |= {d: number.get(d, len(number)) for d in along.values()}
 
     def maps(value: str) -> Maps:

@@ -46,6 +46,16 @@ def test_search_describes_each_kernel(prism_json):
     assert {d for maps in kernel["omap"].values() for d in maps.values()} <= {"n", "h", None}
 
 
+def test_search_describes_a_loop_inside_a_loop(prism_json):
+    data = prism_json("search", "matmul", "--grid-dims", "1", "--loop-dims", "2")
+    assert data["limits"]["loop_dims"] == 2
+    assert data["complete"] is True
+    nest = next(g for g in data["graphs"] if g["kernels"][0]["loops"] == ["i", "j"])
+    (kernel,) = nest["kernels"]
+    assert {"body", "between", "after"} <= {node["stage"] for node in kernel["operators"]}
+    assert all(set(maps) == {"i", "j"} for maps in kernel["fmap"].values())
+
+
 def test_search_prints_program_funnel_and_graphs(prism):
     text = prism("search", "matmul", "--grid-dims", "1").stdout
     for part in (
@@ -84,8 +94,10 @@ def test_a_search_that_finds_nothing_is_a_negative_answer(prism, prism_json):
         (["--mode", "fast"], ["'fast'", "count", "tune"]),
         (["--generator", "backward"], ["generator 'backward'", "cone, forward"]),
         (["--max-ops", "0"], ["--max-ops", "0"]),
-        (["--max-kernels", "4"], ["max_kernels", "4"]),
+        (["--max-kernels", "4"], ["--max-kernels", "4"]),
         (["--grid-dims", "4"], ["--grid-dims", "4"]),
+        (["--loop-dims", "3"], ["--loop-dims", "3"]),
+        (["--loop-dims", "2", "--mode", "tune"], ["mode tune searches one loop, not 2"]),
         (["--budget", "0"], ["--budget", "0"]),
         (["--budget", "soon"], ["--budget", "'soon'"]),
         (["--concrete", "imap"], ["--concrete imap needs --generator forward"]),

@@ -115,3 +115,46 @@ def test_counts_are_checked_in_every_kernel():
     mu = instantiated(stacked.RIGHT["split k"], count=3)
     with pytest.raises(GraphError, match="kernel 1: x=10"):
         check_mugraph(replace(mu, par_sizes=(mu.par_sizes[0], (("x", 10),))))
+
+
+LIBRARY = stacked.FFN.replace(
+    stacked.FFN[stacked.FFN.index("kernel 1") :],
+    """\
+kernel 1 library
+  t0 = load t0[n, f]
+  down = load down[f, h]
+  %2 = matmul[f](t0, down)
+  save %2 as out0[n, h]
+""",
+)
+
+
+def test_a_library_kernel_has_a_text_and_the_meaning_of_its_operator():
+    graph = stacked.graph(stacked.ffn, LIBRARY)
+    assert [k.library for k in graph.kernels] == [False, True]
+    assert parse_sgraph(format_sgraph(graph)) == graph
+    sizes = {name: 6 + i for i, name in enumerate(graph.program.size_names)}
+    mu = MuGraph(graph, tuple(sizes.items()), ((("x", 2),), ()))
+    arrays = arrays_for(mu)
+    np.testing.assert_allclose(
+        evaluate_graph(mu, arrays)[0], evaluate(graph.program, arrays)[0], rtol=1e-9
+    )
+
+
+NO_LIBRARY = {
+    "a grid": ("kernel 1 library\n", "kernel 1 library\n  grid x\n", "no grid and no loop of ours"),
+    "two operators": (
+        "  save %2 as out0[n, h]",
+        "  %3 = abs(%2)\n  save %3 as out0[n, h]",
+        "is one contraction of two loaded tensors",
+    ),
+    "another word": ("library", "libary", "libary"),
+}
+
+
+@pytest.mark.parametrize("name", NO_LIBRARY)
+def test_a_library_runs_one_contraction_alone(name):
+    old, new, message = NO_LIBRARY[name]
+    assert old in LIBRARY
+    with pytest.raises(ParseError, match=message):
+        stacked.graph(stacked.ffn, LIBRARY.replace(old, new))

@@ -89,8 +89,8 @@ def doubting(monkeypatch, is_bad, verdict=Verdict.NOT_PROVED):
     """Full terms answer `verdict` about distributed graphs that are bad."""
 
     class Doubtful(Verifier):
-        def verify(self, graphs):
-            found = super().verify(graphs)
+        def judged(self, judge, graphs, terms):
+            found = super().judged(judge, graphs, terms)
             return tuple(
                 verdict if g.kernels[0].grid and is_bad(graph_id(g)) else v
                 for g, v in zip(graphs, found, strict=True)

@@ -27,6 +27,7 @@ from prism.ir import (
     stack_dims,
 )
 from prism.search import SearchOptions, explain, search
+from prism.search.plans import PlanGenerator
 from prism.verdict import Verdict
 from prism.verify import verify_graphs
 
@@ -162,6 +163,25 @@ def test_the_same_search_gives_the_same_graphs():
     program = programs.trace(stacked.attention)
     first, second = (search(program, TUNE) for _ in range(2))
     assert [g.id for g in first.graphs] == [g.id for g in second.graphs]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_plan_is_faster_than_the_bound_of_its_cut(name, monkeypatch):
+    """What is not looked into could not have been among the best."""
+    compared = []
+    offer = PlanGenerator._offer
+
+    def checked(self, dag, chain, pieces):
+        rows = [piece.least(self._profiles) for piece in pieces]
+        if all(row is not None for row in rows):
+            assert (self._least(dag, chain) <= np.add.reduce(rows) * (1 + 1e-9)).all()
+            compared.append(chain)
+        offer(self, dag, chain, pieces)
+
+    monkeypatch.setattr(PlanGenerator, "_offer", checked)
+    monkeypatch.setattr(PlanGenerator, "_promising", lambda *_: np.inf)
+    search(programs.trace(FUNCTIONS[name]), TUNE)
+    assert compared
 
 
 def test_names_of_the_program_are_not_taken():

@@ -32,7 +32,6 @@ from prism_kernels.tile import (
     Intermediate,
     Load,
     Map,
-    Stage,
     Store,
     TileProgram,
     ValueId,
@@ -178,7 +177,7 @@ class _Model:
         return LAUNCH_S + waves * (block + BLOCK_S)
 
     def _nest(self, nest: Nest) -> float:
-        trips = self.program.loop.count if nest.stage is Stage.BODY and self.program.loop else 1
+        trips = self.program.trips(nest.stage)
         first = nest.nodes[0]
         if isinstance(self.program.nodes[first], Contract):
             traffic = self._contraction(self.plan.contractions[first], trips)
@@ -261,13 +260,14 @@ class _Model:
             return self._move(size, trips)
         self.seen.add(name)
         whole = math.prod(self.program.sizes[a.dim] for a in axes) * self.bytes
-        cold = size * (trips if any(a.looped for a in axes) else 1)
+        tiles = size * self.program.tile_count(axes)
+        cold = tiles
         if whole <= self.device.l3_bytes:  # one of the blocks that read it brings it in
             cold //= self._sharing(axes)
         piece = piece or self._piece(v, axes)
         rate = BANDWIDTH_GBPS["L3"] * 1e9 if name in self.warm else self._stream()
         from_memory = cold / rate * (1 + RESTART_BYTES / piece)
-        return from_memory + (size * trips - cold) / self._bandwidth(size)
+        return from_memory + (size * trips - cold) / self._bandwidth(tiles)
 
     def _move(self, size: int, times: int) -> float:
         """Seconds to read or write `size` bytes several times from the cache that holds them."""

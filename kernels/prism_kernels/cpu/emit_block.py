@@ -46,8 +46,8 @@ class _Block:
         self._arguments()
         self._buffers()
         self._stage(Stage.BEFORE)
-        if self.plan.nests.of_stage(Stage.BODY):
-            self._loop()
+        if any(nest.stage not in (Stage.BEFORE, Stage.AFTER) for nest in self.plan.nests.nests):
+            self._loop(0)
         self._stage(Stage.AFTER)
 
     # -- prologue
@@ -153,37 +153,46 @@ class _Block:
         with w.loops(pack.order):
             w.store(pack.place, axes, w.load(source, axes))
 
-    # -- the loop
+    # -- the loops
 
-    def _loop(self) -> None:
-        w, loop = self.w, self.w.loop
-        self._start_accumulators()
-        if loop.dim is None:
-            with w.block(f"for start in range({loop.count}):"):
-                self._body(1)
+    def _loop(self, number: int) -> None:
+        """A loop, and the one inside it."""
+        w, loop = self.w, self.program.loops[number]
+        start, inner = w.loop_start(number), "inner_" * number
+        self._start_accumulators(number)
+        axis = self._looped_axis(number)
+        if loop.dim is None or axis is None:
+            with w.block(f"for {start} in range({loop.count}):"):
+                self._body(number, 1)
             return
-        axis = next(a for axes in self.program.axes for a in axes if a.looped)
         total, tile = w.block_extent(axis.whole()), loop.tile
         if isinstance(total, int):
             full = total // tile * tile
             if full:
-                with w.block(f"for start in range(0, {full}, {tile}):"):
-                    self._body(tile)
+                with w.block(f"for {start} in range(0, {full}, {tile}):"):
+                    self._body(number, tile)
             if total % tile:
-                w.line(f"start = {full}")
-                self._body(total % tile)
+                w.line(f"{start} = {full}")
+                self._body(number, total % tile)
             return
-        w.line(f"full = {total} // {tile} * {tile}")
-        with w.block(f"for start in range(0, full, {tile}):"):
-            self._body(tile)
-        w.line("start = full")
-        w.line(f"length = {total} - full")
-        with w.block("if length > 0:"):
-            self._body("length")
+        w.line(f"{inner}full = {total} // {tile} * {tile}")
+        with w.block(f"for {start} in range(0, {inner}full, {tile}):"):
+            self._body(number, tile)
+        w.line(f"{start} = {inner}full")
+        w.line(f"{inner}length = {total} - {inner}full")
+        with w.block(f"if {inner}length > 0:"):
+            self._body(number, f"{inner}length")
 
-    def _start_accumulators(self) -> None:
+    def _looped_axis(self, number: int) -> Axis | None:
+        """An axis that a loop cuts; there is none where all tiles were inputs put side by side."""
+        axes = (a for axes in self.program.axes for a in axes)
+        return next((a for a in axes if self.program.loop_of(a) == number), None)
+
+    def _start_accumulators(self, number: int) -> None:
         w = self.w
         for i, node in enumerate(self.program.nodes):
+            if isinstance(node, Running | Accumulate) and self.program.ended(i) != number:
+                continue
             match node:
                 case Running():
                     start, what = "LOWEST", "running reference"
@@ -196,13 +205,20 @@ class _Block:
             w.line(f"# v{i}: {what}")
             w.fill(self.plan.places[i], self.program.axes[i], start)
 
-    def _body(self, extent: Extent) -> None:
-        """One iteration, `extent` elements of the loop's dim from `start` on."""
-        w = self.w
-        w.iteration = extent
-        steps = {p.pointer: p.loop_stride for p in self.plan.places.values() if p.loop_stride}
-        for pointer, stride in steps.items():
-            step = "start" if stride == 1 else f"start * {stride}"
-            w.line(f"tile_{pointer} = offset({pointer}, {step})")
-        self._stage(Stage.BODY)
-        w.iteration = None
+    def _body(self, number: int, extent: Extent) -> None:
+        """One iteration, `extent` elements of the loop's dim from its start on."""
+        w, start = self.w, self.w.loop_start(number)
+        places = self.plan.places.values()
+        around = [p for p in places if p.loop_strides and p.loop_strides[number]]
+        tiles = {w.pointer(p): p.loop_strides[number] for p in around}
+        for pointer, stride in tiles.items():
+            step = start if stride == 1 else f"{start} * {stride}"
+            w.line(f"{w.tile_pointer(pointer, number)} = offset({pointer}, {step})")
+        with w.iteration(extent):
+            if number + 1 == len(self.program.loops):
+                self._stage(Stage.BODY)
+                return
+            self._stage(Stage.OUTER)
+            if self.plan.nests.of_stage(Stage.BODY):
+                self._loop(number + 1)
+            self._stage(Stage.BETWEEN)

@@ -62,11 +62,12 @@ def rescale(w: Writer, i: ValueId) -> None:
                     if node.kind is AccumulatorKind.CONCAT and axis.dim == node.dim:
                         # only the tiles written so far
                         given[axis.dim] = f"i_{w.name(axis.dim)}"
-                        loops.enter_context(w.block(f"for {given[axis.dim]} in range(start):"))
+                        start = w.loop_start(w.program.ended(i))
+                        loops.enter_context(w.block(f"for {given[axis.dim]} in range({start}):"))
                     else:
                         loops.enter_context(w.loops([axis]))
-                at = w.index(place, axes, given)
-                w.line(f"store({place.pointer}, {at}, load({place.pointer}, {at}) * drift)")
+                at = f"{w.pointer(place)}, {w.index(place, axes, given)}"
+                w.line(f"store({at}, load({at}) * drift)")
 
 
 class _Nest:
@@ -222,8 +223,9 @@ class _Nest:
         w, place = self.w, self.plan.places[i]
         axes = self.program.axes[node.operand]
         if node.kind is AccumulatorKind.CONCAT:
-            looped = [a for a in axes if a.looped]
-            tile = w.pointer_at(place, looped, {a.dim: "start" for a in looped})
+            looped = [a for a in axes if a.dim == node.dim]
+            start = w.loop_start(self.program.ended(i))
+            tile = w.pointer_at(place, looped, {a.dim: start for a in looped})
             row = Place(tile, place.strides)
             w.line(f"store({self._at(row, axes)}, {value})")
             return

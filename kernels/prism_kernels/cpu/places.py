@@ -51,13 +51,13 @@ FAR_ROW_BYTES = 2048
 class Place:
     """Where a value lives: a pointer variable and element strides by dim.
 
-    A positive `loop_stride` says that the memory holds the tiles of all iterations, this many
-    elements apart per element of the loop's dim.
+    A positive one of `loop_strides`, one for each loop, says that the memory holds the tiles of all
+    iterations, this many elements apart per element of the loop's dim.
     """
 
     pointer: str
     strides: dict[DataDim, int] = field(hash=False)
-    loop_stride: int = 0
+    loop_strides: tuple[int, ...] = ()
     is_argument: bool = False
 
 
@@ -197,21 +197,27 @@ class _Planner:
         elif isinstance(node, Running):
             self.places[i] = self._buffer(f"v{i}", self.program.axes[i])
         else:
-            self._place_owned(i, self._natural_order(i))
+            self._place_result(i, self._natural_order(i))
 
     def _place_result(self, i: ValueId, order: tuple[Axis, ...]) -> None:
         """A place for a computed value: its accumulator's, a slice of one, or its own."""
         if i in self.nests.sinks:
             accumulator = self.nests.sinks[i]
-            self._place_owned(accumulator, order)
+            self._place_result(accumulator, order)
             self.places[i] = self.places[accumulator]
         elif i in self.nests.slices:
             accumulator = self.nests.slices[i]
-            self._place_owned(accumulator, order)
+            self._place_result(accumulator, order)
             whole = self.places[accumulator]
-            loop_stride = next(whole.strides[a.dim] for a in self.program.axes[i] if a.looped)
+            number = self.program.ended(accumulator)
+            steps = self._loop_strides(i, whole.strides)
+            # what holds the tiles of this loop may itself be a tile of the loop around it
+            held = whole.loop_strides or (0,) * len(steps)
             self.places[i] = Place(
-                whole.pointer, whole.strides, loop_stride, is_argument=whole.is_argument
+                whole.pointer,
+                whole.strides,
+                (*held[:number], steps[number], *held[number + 1 :]),
+                is_argument=whole.is_argument,
             )
         else:
             self._place_owned(i, order)
@@ -243,7 +249,8 @@ class _Planner:
 
     def _is_from_contraction(self, i: ValueId) -> bool:
         writers = [k for k, j in (*self.nests.sinks.items(), *self.nests.slices.items()) if j == i]
-        return any(isinstance(self.program.nodes[k], Contract) for k in (i, *writers))
+        is_own = isinstance(self.program.nodes[i], Contract)
+        return is_own or any(self._is_from_contraction(k) for k in writers)
 
     def _has_far_rows(self, axes: Iterable[Axis], strides: dict[DataDim, int]) -> bool:
         return any(
@@ -296,8 +303,17 @@ class _Planner:
     def _input_place(self, i: ValueId, source: str) -> Place:
         tensor = self.program.inputs[source]
         strides = dict(tensor.strides)
-        loop_stride = next((strides[a.dim] for a in self.program.axes[i] if a.looped), 0)
-        return Place(input_pointer(self.program, source), strides, loop_stride, is_argument=True)
+        pointer = input_pointer(self.program, source)
+        return Place(pointer, strides, self._loop_strides(i, strides), is_argument=True)
+
+    def _loop_strides(self, i: ValueId, strides: dict[DataDim, int]) -> tuple[int, ...]:
+        """For each loop the stride of the axis of value i that it cuts; 0 if it cuts none."""
+        out = [0] * len(self.program.loops)
+        for axis in self.program.axes[i]:
+            number = self.program.loop_of(axis)
+            if number is not None:
+                out[number] = strides[axis.dim]
+        return tuple(out)
 
     def _buffer(self, name: str, order: tuple[Axis, ...]) -> Place:
         """A row-major buffer with padded rows."""

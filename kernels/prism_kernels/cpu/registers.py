@@ -96,8 +96,7 @@ def stream_bytes(program: TileProgram, c: Contraction, regs: Registers) -> int:
     """What a block reads of the stream, all iterations together."""
     axes = program.axes[c.stream]
     tile = program.elements(axes) * regs.element_bytes
-    is_looped = program.loop is not None and any(a.looped for a in axes)
-    return tile * program.loop.count if is_looped and program.loop else tile
+    return tile * program.tile_count(axes)
 
 
 def dot_rows(program: TileProgram, c: Contraction, regs: Registers) -> int:

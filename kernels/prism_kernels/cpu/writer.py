@@ -52,9 +52,15 @@ class Writer(writer.Writer):
 
     def pointer(self, place: Place) -> str:
         """The pointer of a place for this iteration."""
-        if place.loop_stride and self.iteration is not None:
-            return f"tile_{place.pointer}"
-        return place.pointer
+        name = place.pointer
+        for number, stride in enumerate(place.loop_strides[: len(self.iterations)]):
+            if stride:
+                name = self.tile_pointer(name, number)
+        return name
+
+    def tile_pointer(self, name: str, number: int) -> str:
+        """What a pointer is called that has been advanced to the iteration of a loop."""
+        return ("tile_", "inner_")[number] + name
 
     def index(
         self, place: Place, axes: Iterable[Axis], given: dict[DataDim, str] | None = None

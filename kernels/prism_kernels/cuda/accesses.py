@@ -131,7 +131,7 @@ def spread_owner(plan: Plan, i: ValueId) -> Owner:
 def _owner(plan: Plan, v: ValueId, layout: Layout, space: Sequence[Axis]) -> Owner:
     """Who touches value v in loops over a space that is dealt so."""
     axes = plan.program.axes[v]
-    in_parts = v in plan.places and plan.place(v).loop_stride > 0
+    in_parts = v in plan.places and plan.place(v).is_in_parts
     if in_parts or set(axes) != set(space):
         return None
     return tuple(sorted((a.dim, layout[a.dim]) for a in axes if plan.program.chunk(a) > 1))

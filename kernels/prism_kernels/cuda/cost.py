@@ -28,7 +28,6 @@ from prism_kernels.tile import (
     Map,
     Reduce,
     Scalar,
-    Stage,
     Store,
     ValueId,
 )
@@ -107,9 +106,8 @@ class _Summing:
         self.traffic = 0.0
 
     def work(self) -> Work:
-        loop = self.program.loop
         for stage, steps in self.schedule.steps.items():
-            trips = loop.count if stage is Stage.BODY and loop is not None else 1
+            trips = self.program.trips(stage)
             before = self.instructions, self.latency, self.traffic
             for k, step in enumerate(steps):
                 if (stage, k) in self.schedule.barriers:

@@ -1,6 +1,6 @@
 """Writes the body of a kernel: the block's part of every dim, then the steps of each stage.
 
-Barriers stand where `steps` found them. The loop's body is written once: its last iteration may be
+Barriers stand where `steps` found them. A loop's body is written once: its last iteration may be
 shorter, in a variable (`length`) that all threads of a block agree on.
 """
 
@@ -36,8 +36,8 @@ class _Kernel:
         self._grid()
         head = w.mark()
         self._stage(Stage.BEFORE)
-        if w.schedule.steps[Stage.BODY]:
-            self._loop()
+        if any(w.schedule.steps[stage] for stage in (Stage.OUTER, Stage.BODY, Stage.BETWEEN)):
+            self._loop(0)
         self._stage(Stage.AFTER)
         arrays = {name: f"cuda.local.array({n}, f32)" for name, n in w.registers.items()}
         w.insert(head, [f"{k} = {v}" for k, v in {**w.coordinates, **w.bases, **arrays}.items()])
@@ -118,28 +118,36 @@ class _Kernel:
             return ", ".join(describe_node(program, nests, i) for i in nodes)
         return f"{step.action.value} {describe_node(program, nests, step.node)}"
 
-    # -- the loop
+    # -- the loops
 
-    def _loop(self) -> None:
-        w, loop = self.w, self.w.loop
-        if loop.dim is None:
-            with w.block(f"for start in range({loop.count}):"):
-                self._body(1)
+    def _loop(self, number: int) -> None:
+        """A loop, and the one inside it."""
+        w, loop = self.w, self.program.loops[number]
+        start, length = w.loop_start(number), "inner_" * number + "length"
+        axes = (a for axes in self.program.axes for a in axes)
+        axis = next((a for a in axes if self.program.loop_of(a) == number), None)
+        if loop.dim is None or axis is None:
+            with w.block(f"for {start} in range({loop.count}):"):
+                self._body(number, 1)
             return
-        axis = next(a for axes in self.program.axes for a in axes if a.looped)
         total, tile = w.block_extent(axis.whole()), loop.tile
-        with w.block(f"for start in range(0, {total}, {tile}):"):
+        with w.block(f"for {start} in range(0, {total}, {tile}):"):
             if isinstance(total, int) and total % tile == 0:
-                self._body(tile)
+                self._body(number, tile)
             else:
-                w.line(f"length = smaller({tile}, u32({total} - start))")
-                self._body("length")
+                w.line(f"{length} = smaller({tile}, u32({total} - {start}))")
+                self._body(number, length)
 
-    def _body(self, extent: int | str) -> None:
-        """One iteration, `extent` elements of the loop's dim from `start` on."""
+    def _body(self, number: int, extent: int | str) -> None:
+        """One iteration, `extent` elements of the loop's dim from its start on."""
         w = self.w
-        w.iteration = extent
         head = w.mark()
-        self._stage(Stage.BODY)
-        w.insert(head, [f"{k} = {v}" for k, v in w.tile_bases.items()])
-        w.iteration = None
+        with w.iteration(extent):
+            if number + 1 == len(self.program.loops):
+                self._stage(Stage.BODY)
+            else:
+                self._stage(Stage.OUTER)
+                if w.schedule.steps[Stage.BODY]:
+                    self._loop(number + 1)
+                self._stage(Stage.BETWEEN)
+        w.insert(head, [f"{k} = {v}" for k, v in w.tile_bases[number].items()])

@@ -37,7 +37,7 @@ def rescale(w: Writer, j: ValueId) -> None:
         for axis in w.plan.order(j)[::-1]:
             # of a concatenation only the tiles written so far
             is_part = node.kind is AccumulatorKind.CONCAT and axis.dim == node.dim
-            extent = "start" if is_part else None
+            extent = w.loop_start(w.program.ended(j)) if is_part else None
             position[axis.dim] = stack.enter_context(w.walk(axis, layout[axis.dim], extent))
         factors = [w.read(m, position, w.plan.drifts[m, c]) for m, c in node.scales]
         w.store(place, axes, position, " * ".join([w.read(j, position, place), *factors]))

@@ -15,7 +15,7 @@ from typing import assert_never
 from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cuda.emit_result import IDENTITY, deposit, operator_of, shuffle
 from prism_kernels.cuda.layout import Share
-from prism_kernels.cuda.plan import in_parts, reads, reduced_axis
+from prism_kernels.cuda.plan import reads, reduced_axis, slice_of
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.expressions import COMBINE, expression
 from prism_kernels.nests import Nest
@@ -181,7 +181,7 @@ class NestEmitter:
     def _accumulate(self, i: ValueId, node: Accumulate, value: str) -> None:
         w, place, axes = self.w, self.plan.places[i], self.program.axes[node.operand]
         if node.kind is AccumulatorKind.CONCAT:
-            w.store(in_parts(place, axes), axes, self.position, value)
+            w.store(slice_of(place, w.program, i), axes, self.position, value)
             return
         old = w.read(i, self.position, place)
         w.store(place, axes, self.position, COMBINE[operator_of(w, i)].format(old, value))

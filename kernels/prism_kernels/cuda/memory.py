@@ -2,8 +2,8 @@
 
 A barrier stands before a step that touches what another thread may have touched since the last
 barrier, one of them writing. None is needed where every element is touched by one and the same
-thread, its *owner*, both times. In the loop the last steps of an iteration meet the first of the
-next, so the body is walked until nothing changes.
+thread, its *owner*, both times. In a loop the last steps of an iteration meet the first of the
+next, so what is in it is walked until nothing changes.
 
 Buffers share memory when they are never alive together. What shared memory cannot hold lies in a
 global workspace, of which every block has its slice; barriers order that just as well.
@@ -11,7 +11,7 @@ global workspace, of which every block has its slice; barriers order that just a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prism_kernels.cuda.accesses import Access, Touched, touched
@@ -87,22 +87,25 @@ def _allocate(
 
 
 def lives_of(accesses: Mapping[Stage, Sequence[Touched]]) -> dict[str, tuple[int, int]]:
-    """Buffer -> first and last step that touches it; through the whole loop if it enters it."""
+    """Buffer -> first and last step that touches it; through the whole of a loop that it enters."""
     out: dict[str, tuple[int, int]] = {}
     flat = [found for stage in Stage for found in accesses[stage]]
     for k, found in enumerate(flat):
         for name in {name for name, _ in found.reads | found.writes}:
             out[name] = (out.get(name, (k, k))[0], k)
-    before, inside = len(accesses[Stage.BEFORE]), len(accesses[Stage.BODY])
-    body = before, before + inside - 1
-    if body[0] > body[1]:
-        return out
-    return {
-        name: (min(life[0], body[0]), max(life[1], body[1]))
-        if _meet(life, body) and not (body[0] <= life[0] and life[1] <= body[1])
-        else life
-        for name, life in out.items()
-    }
+    for stages in ((Stage.BODY,), (Stage.OUTER, Stage.BODY, Stage.BETWEEN)):
+        first = sum(len(accesses[stage]) for stage in Stage if stage < stages[0])
+        loop = first, first + sum(len(accesses[stage]) for stage in stages) - 1
+        if loop[0] <= loop[1]:
+            out = {name: _through(life, loop) for name, life in out.items()}
+    return out
+
+
+def _through(life: tuple[int, int], loop: tuple[int, int]) -> tuple[int, int]:
+    """A life that goes on as long as a loop does, unless it lies within an iteration or outside."""
+    if not _meet(life, loop) or (loop[0] <= life[0] and life[1] <= loop[1]):
+        return life
+    return min(life[0], loop[0]), max(life[1], loop[1])
 
 
 def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -129,12 +132,22 @@ class _Barriers:
     def find(self) -> frozenset[tuple[Stage, int]]:
         """The steps that a barrier comes before."""
         self._walk(Stage.BEFORE)
-        known = -1
-        while len(self.found) > known:  # the body follows itself
-            known = len(self.found)
-            self._walk(Stage.BODY)
+        self._walk_again(self._walk_outer)
         self._walk(Stage.AFTER)
         return frozenset(self.found)
+
+    def _walk_again(self, walk: Callable[[], None]) -> None:
+        """Walk a loop's steps until they may follow themselves."""
+        known = -1
+        while len(self.found) > known:
+            known = len(self.found)
+            walk()
+
+    def _walk_outer(self) -> None:
+        """What is in the loop; the stages of an outer one are empty where it is the only one."""
+        self._walk(Stage.OUTER)
+        self._walk_again(lambda: self._walk(Stage.BODY))
+        self._walk(Stage.BETWEEN)
 
     def _walk(self, stage: Stage) -> None:
         for k, now in enumerate(self.accesses[stage]):

@@ -26,11 +26,12 @@ from prism_kernels.cuda.layout import Layout, deal, deal_reduction
 from prism_kernels.cuda.plan import (
     Place,
     Plan,
-    in_parts,
     input_places,
     output_places,
     reads,
     reduced_axis,
+    slice_of,
+    tile_in,
 )
 from prism_kernels.nests import Nest, form_nests
 from prism_kernels.tile import (
@@ -42,7 +43,6 @@ from prism_kernels.tile import (
     Reduce,
     Running,
     Scalar,
-    Stage,
     Store,
     TileNode,
     TileProgram,
@@ -91,7 +91,8 @@ class _Planner:
     def run(self) -> Plan:
         for i, node in enumerate(self.program.nodes):
             if isinstance(node, Load):
-                self.places[i] = self._tile_of(i, self.inputs[node.source])
+                whole = self.inputs[node.source]
+                self.places[i] = tile_in(whole, self.program, self.program.axes[i])
         self._reserve_operands()
         for nest in self.nests.nests:
             if isinstance(self.program.nodes[nest.nodes[0]], Contract):
@@ -110,11 +111,6 @@ class _Planner:
         )  # fmt: skip
 
     # -- memory
-
-    def _tile_of(self, i: ValueId, whole: Place) -> Place:
-        """An input as load i reads it."""
-        axes = self.program.axes[i]
-        return in_parts(whole, axes) if any(a.looped for a in axes) else whole
 
     def _buffer(self, name: str, axes: Iterable[Axis]) -> Place:
         """A row-major buffer with rows of odd stride."""
@@ -148,22 +144,21 @@ class _Planner:
         elif v in self.nests.slices:
             whole = self.nests.slices[v]
             self._ensure(whole)
-            self.places[v] = in_parts(self.places[whole], self.program.axes[v])
+            self.places[v] = slice_of(self.places[whole], self.program, whole)
         else:
             self.places[v] = self._buffer(f"v{v}", self.program.axes[v])
 
     def _plan_contraction(self, i: ValueId) -> None:
         node = self.program.nodes[i]
         assert isinstance(node, Contract)
-        loop = self.program.loop
-        in_body = self.program.stages[i] is Stage.BODY and loop is not None
+        around = self.program.loop_at(self.program.stages[i])
         axes = dict.fromkeys((*self.program.axes[node.left], *self.program.axes[node.right]))
         problem = Problem(
             tuple((a.dim, self.program.chunk(a)) for a in axes),
             node.dim,
             self._operand(node.left),
             self._operand(node.right),
-            iterations=loop.count if in_body and loop is not None else 1,
+            iterations=1 if around is None else self.program.loops[around].count,
             is_sum=i in self.nests.sinks,
             threads=self.threads,
             staging=self.staging,
@@ -296,7 +291,7 @@ class _Planner:
         if i in self.nests.slices:
             whole = self.nests.slices[i]
             self._place_result(whole)
-            self.places[i] = in_parts(self.places[whole], self.program.axes[i])
+            self.places[i] = slice_of(self.places[whole], self.program, whole)
             return
         store = self._output_of(i)
         if store is None:
@@ -330,4 +325,6 @@ class _Planner:
             return writers[0] in self.partials
         slices = [k for k, j in self.nests.slices.items() if j == i]
         is_read = any(len(self.users[k]) > 1 for k in slices)
-        return node.kind is AccumulatorKind.CONCAT and not node.scales and not is_read
+        sums = [k for k in slices if isinstance(self.program.nodes[k], Accumulate)]
+        is_once = all(self._is_written_once(k) for k in sums)
+        return node.kind is AccumulatorKind.CONCAT and not node.scales and is_once and not is_read

@@ -26,8 +26,8 @@ from prism_kernels.writer import identifiers
 class Place:
     """Where a value lives: a parameter or a buffer, and element strides by dim.
 
-    A positive `loop_stride` says that the memory holds the tiles of all iterations, this many
-    elements apart per element of the loop's dim.
+    A positive one of `loop_strides`, one for each loop, says that the memory holds the tiles of all
+    iterations, this many elements apart per element of the loop's dim.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Place:
     dtype: str = "float32"
     pointer: str = ""
     """The parameter of the kernel; none for a buffer."""
-    loop_stride: int = 0
+    loop_strides: tuple[int, ...] = ()
     stack: tuple[str, int] | None = None
     """Grid dim, stride: each block's part begins its index along the grid dim times the stride on.
 
@@ -45,6 +45,11 @@ class Place:
     def is_argument(self) -> bool:
         """Whether it is in an array that the kernel takes, and not a buffer."""
         return bool(self.pointer)
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether it holds the tiles of all iterations of some loop."""
+        return any(self.loop_strides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +139,24 @@ def _stored(program: TileProgram, name: str, dtype: str) -> str:
     return "float32" if program.is_between(name) else dtype
 
 
-def in_parts(place: Place, axes: Iterable[Axis]) -> Place:
-    """What holds the tiles of all iterations, as an iteration's tile with these axes is in it."""
-    return replace(place, loop_stride=next(place.strides[a.dim] for a in axes if a.looped))
+def tile_in(place: Place, program: TileProgram, axes: Iterable[Axis]) -> Place:
+    """An array as an iteration's tile with these axes is in it."""
+    strides = [0] * len(program.loops)
+    for axis in axes:
+        number = program.loop_of(axis)
+        if number is not None:
+            strides[number] = place.strides[axis.dim]
+    return replace(place, loop_strides=tuple(strides)) if any(strides) else place
+
+
+def slice_of(place: Place, program: TileProgram, accumulator: ValueId) -> Place:
+    """A concatenation as an iteration's tile is in it; it may be a slice of another one itself."""
+    node, number = program.nodes[accumulator], program.ended(accumulator)
+    assert isinstance(node, Accumulate)
+    assert node.dim is not None
+    held = place.loop_strides or (0,) * len(program.loops)
+    strides = (*held[:number], place.strides[node.dim], *held[number + 1 :])
+    return replace(place, loop_strides=strides)
 
 
 def reduced_axis(program: TileProgram, nest: Nest) -> Axis | None:

@@ -38,8 +38,8 @@ class Step:
 
 def steps_of(plan: Plan, stage: Stage) -> Iterator[Step]:
     """The steps of a stage, in order."""
-    if stage is Stage.AFTER:
-        for i in sorted(plan.partials):
+    for i in sorted(plan.partials):
+        if plan.program.stages[plan.nests.sinks[i]] is stage:
             yield Step(Action.FINISH, i)
             yield from _combine(plan, i)
     for i in sorted(plan.staged):
@@ -47,8 +47,8 @@ def steps_of(plan: Plan, stage: Stage) -> Iterator[Step]:
             yield Step(Action.COPY, i)
     for nest in plan.nests.of_stage(stage):
         yield from _run(plan, nest)
-    if stage is Stage.BEFORE:
-        yield from _starts(plan)
+    if stage in {Stage.BEFORE, Stage.OUTER}:
+        yield from _starts(plan, 0 if stage is Stage.BEFORE else 1)
 
 
 def _run(plan: Plan, nest: Nest) -> Iterator[Step]:
@@ -66,10 +66,12 @@ def _combine(plan: Plan, i: ValueId) -> Iterator[Step]:
         yield Step(Action.COMBINE, i)
 
 
-def _starts(plan: Plan) -> Iterator[Step]:
-    """What the loop adds up starts from."""
+def _starts(plan: Plan, loop: int) -> Iterator[Step]:
+    """What a loop adds up starts from."""
     sinks = {j: i for i, j in plan.nests.sinks.items()}
     for i, node in enumerate(plan.program.nodes):
+        if isinstance(node, Running | Accumulate) and plan.program.ended(i) != loop:
+            continue
         match node:
             case Running():
                 yield Step(Action.FILL, i)

@@ -35,8 +35,8 @@ class Writer(writer.Writer):
         """Coordinate variable -> its expression, for the same place."""
         self.bases: dict[str, str] = {}
         """The same for where a block's part of a parameter starts."""
-        self.tile_bases: dict[str, str] = {}
-        """The same for an iteration's part, for the head of the loop's body."""
+        self.tile_bases: list[dict[str, str]] = [{} for _ in plan.program.loops]
+        """The same for an iteration's part, for the heads of the loops' bodies."""
 
     # -- threads
 
@@ -190,12 +190,15 @@ class Writer(writer.Writer):
             base = [str(address.offset)] if address.offset else []
             if not address.is_shared:
                 base = ["mine", *base]
-        if not place.loop_stride or self.iteration is None:
-            return base
-        step = "start" if place.loop_stride == 1 else f"start * {place.loop_stride}"
-        name = f"tile_{place.name}"
-        self.tile_bases[name] = f"u32({' + '.join([*base, step])})"
-        return [name]
+        name = place.name
+        for number, stride in enumerate(place.loop_strides[: len(self.iterations)]):
+            if stride:
+                start = self.loop_start(number)
+                step = start if stride == 1 else f"{start} * {stride}"
+                name = ("tile_", "inner_")[number] + name
+                self.tile_bases[number][name] = f"u32({' + '.join([*base, step])})"
+                base = [name]
+        return base
 
     def _block_base(self, place: Place, axes: tuple[Axis, ...]) -> list[str]:
         terms = []

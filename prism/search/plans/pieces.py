@@ -169,7 +169,7 @@ class Piece:
         candidates = self.mapper.candidates(
             self.wired, self._best_stages if is_widest else self._stages, widest=is_widest
         )
-        out = []
+        out: list[Option] = []
         for ranked in candidates:
             if len(out) == MAX_OPTIONS:
                 self._materials.cuts.add("options", "kernels: one kernel has too many options")

@@ -245,12 +245,13 @@ def least_seconds(
     """
     terms = arena.terms
     read = [terms[t].dims for t in wired.leaves if terms[t].inputs]
-    between = [terms[t].dims for t in {term for values in crossing for term in values}]
-    written = [terms[t].dims for t in wired.roots]
+    # an output that crosses is perhaps only written
+    crossed = {term for values in crossing for term in values} - set(wired.roots)
+    between = [terms[t].dims for t in crossed]
+    written = [terms[t].dims for t in set(wired.roots)]
     moved = _total(profiles.elements(dims) for dims in (*read, *between, *between, *written))
     work = _total(work_of(arena, term, profiles) for term in wired.nodes)
     launches = (len(crossing) + 1) * profiles.launch_s
     memory = moved * ELEMENT_BYTES / profiles.bandwidth
-    return np.asarray(
-        launches + np.maximum(memory, work / (profiles.block_speed * profiles.blocks))
-    )
+    compute = work / (LIBRARY_SPEED * profiles.block_speed * profiles.blocks)
+    return np.asarray(launches + np.maximum(memory, compute))

@@ -23,7 +23,7 @@ export RUFF_CACHE_DIR := $(VENV)/cache/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint bench bench-compile bench-search bench-encodings bench-ablation gpu-bundle lock cuda clean
+.PHONY: help demo test lint bench bench-compile bench-search bench-scaling bench-encodings bench-ablation bench-workers gpu-bundle lock cuda clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -51,14 +51,20 @@ bench: $(STAMP) ## measure the shipped workloads against their rivals
 gpu-bundle: $(STAMP) ## pack build/gpu for a machine with a GPU (experiments/gpu/README.md)
 	@"$(BIN)/python" -m prism_experiments.gpu.prepare -o build/gpu
 
-bench-search: $(STAMP) ## what a search costs and finds on every workload, under 4 minutes
+bench-search: $(STAMP) ## what a search costs and finds on every workload, and which goals it reaches
 	@"$(BIN)/python" -m prism_experiments.bench_search
+
+bench-scaling: $(STAMP) ## what a search costs as programs, grid dims and kernels grow
+	@"$(BIN)/python" -m prism_experiments.bench_scaling
 
 bench-encodings: $(STAMP) ## what each encoding costs in a search, and whether they agree
 	@"$(BIN)/python" -m prism_experiments.bench_encodings
 
 bench-ablation: $(STAMP) ## what each pruner and symbolic maps save in a search, under 3 minutes
 	@"$(BIN)/python" -m prism_experiments.bench_ablation
+
+bench-workers: $(STAMP) ## what processes that verify save in a search, and whether they find the same
+	@"$(BIN)/python" -m prism_experiments.bench_workers
 
 bench-compile: $(CUDA_STAMP) ## compile every graph for GPUs that are not here: spills, throughput
 	@"$(BIN)/python" -m prism_experiments.bench_compile

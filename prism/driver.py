@@ -305,7 +305,8 @@ def _search_key(program: Program, options: SearchOptions) -> dict[str, Any]:
         "axioms": load_axioms(options.axioms).fingerprint,
         "encoding": options.encoding,
         # not all of the device: its bandwidth is measured anew, and never twice the same
-        "options": repr(replace(options, device=None)),
+        # nor how many processes looked: they find the same
+        "options": repr(replace(options, device=None, workers=1)),
         "device": None if options.device is None else options.device.text,
         "versions": [version(name) for name in ("prism-superopt", "egglog", "ortools")],
     }
@@ -335,6 +336,9 @@ def _search(
         options,
         lambda stage, done, total: show(done, total or 1, f"search: {stage}"),
     )
+    if "interrupt" in result.counters["cut"]:
+        # who stops a search does not want to wait for the tuning, nor to find a part of it later
+        raise KeyboardInterrupt
     if cache:
         try:
             save_artifact(result, path)

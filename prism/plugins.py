@@ -29,10 +29,13 @@ class Group(Enum):
     PRUNER = "prism.pruners"
     STRATEGY = "prism.strategies"
     TARGET = "prism.targets"
+    PROVER = "prism.provers"
     WORKLOAD = "prism.workloads"
 
 
-_MADE = frozenset({Group.ENCODING, Group.PRUNER, Group.STRATEGY, Group.TARGET})
+_MADE = frozenset(
+    {Group.ENCODING, Group.PROVER, Group.PRUNER, Group.STRATEGY, Group.TARGET}
+)
 """Groups whose plug-ins are called to make what is used; of a workload its loader says the same."""
 
 

@@ -7,8 +7,8 @@ stacked; kernel 1 reads it as it is, and what counts are the numbers of the outp
 
 Conventions that the search has as well, and that are not about right and wrong:
 
-  values     at most three values of kernel 0 are saved, outputs among them (`MOST_SAVED`); an output
-             that is an input is stored by kernel 0
+  values     at most three values that kernel 0 computes are saved, outputs among them; an output
+             that is an input is stored by kernel 0 too
   grid       a grid dim divides something that its kernel saves, or stacks it; a kernel without a
              grid is listed where none with one does the same
   stacks     what every block has whole is stored once and not stacked; what is stacked is summed
@@ -253,42 +253,35 @@ class Plans:
         )
 
     def kernel(self, kernel, names, combined):
-        nodes, place, true = [], {}, set()
-        par = GRID_DIMS[0]
+        nodes, place, par = [], {}, GRID_DIMS[0]
         column = kernel.column or {}
 
-        def mapped(tensor, dim):
-            if dim is not None:
-                true.add(MapVar(tensor, spelled(dim), par.name))
+        def add(i, node):
+            place[i] = len(nodes)
+            nodes.append(node)
 
         read = {j for i in kernel.operators for j in self.terms.nodes[i].operands}
         for i in sorted((read | set(kernel.saved)) - set(kernel.operators) - set(kernel.loads)):
             node = self.terms.nodes[i]
-            is_input = isinstance(node, Input)
-            place[i] = len(nodes)
-            nodes.append(InputLoader(node.name, node.dims) if is_input else node)
-            if is_input:
-                mapped(node.name, column.get(node.name))
+            add(i, InputLoader(node.name, node.dims) if isinstance(node, Input) else node)
         for i in kernel.loads:
             dims = self.terms.values[i].dims
-            place[i] = len(nodes)
-            nodes.append(InputLoader(names[i], (spelled(STACK), *dims) if combined[i] else dims))
-            mapped(names[i], column.get(i))
+            add(i, InputLoader(names[i], (spelled(STACK), *dims) if combined[i] else dims))
         for i in kernel.loads:
             if combined[i]:
-                nodes.append(Apply(combined[i], (place[i],), spelled(STACK)))
-                place[i] = len(nodes) - 1
+                add(i, Apply(combined[i], (place[i],), spelled(STACK)))
         for i in kernel.operators:
             node = self.terms.nodes[i]
-            nodes.append(Apply(node.op, tuple(place[j] for j in node.operands), node.dim))
-            place[i] = len(nodes) - 1
+            add(i, Apply(node.op, tuple(place[j] for j in node.operands), node.dim))
+        true = {(names.get(source, source), dim) for source, dim in column.items()}
         for i, dim in kernel.saved.items():
             for target, dims in self.targets(kernel, i, names):
                 stacked = (spelled(STACK),) if dim == STACK else ()
                 nodes.append(OutputSaver(place[i], target, (*stacked, *dims)))
-                mapped(target, dim)
+                true.add((target, dim))
+        mapping = frozenset(MapVar(t, spelled(d), par.name) for t, d in true if d is not None)
         grid = (par,) if kernel.column is not None else ()
-        return GraphOp(grid, (), Mapping(frozenset(true)), BlockGraph(tuple(nodes)), kernel.library)
+        return GraphOp(grid, (), Mapping(mapping), BlockGraph(tuple(nodes)), kernel.library)
 
     def targets(self, kernel, i, names):
         """What a term is saved as: outputs, unless it is stacked, and for kernel 1."""

@@ -54,7 +54,6 @@ from prism_kernels.tile import (
     Map,
     Reduce,
     Scalar,
-    Stage,
     Store,
     Tensor,
     TileProgram,
@@ -249,8 +248,8 @@ def _apply(
 
 def _accumulate(builder: Builder, node: Accumulator, operand: ValueId) -> ValueId:
     source = builder.nodes[operand]
-    loop = _ended(builder, node, operand)
-    looped = {a.dim for a in builder.axes[operand] if a.looped and a.dim == loop.dim}
+    ended = {loop.dim for loop in builder.loops if loop.name == node.par}
+    looped = {a.dim for a in builder.axes[operand] if a.looped and a.dim in ended}
     is_concat = node.kind is AccumulatorKind.CONCAT
     if isinstance(source, Load) and is_concat and looped == {node.dim}:
         # the tiles of an input side by side are the input: nothing to store
@@ -263,18 +262,6 @@ def _accumulate(builder: Builder, node: Accumulator, operand: ValueId) -> ValueI
             f"{', '.join(sorted(looped)) or 'nothing'}: concatenate that dimension, sum the others"
         )
     return builder.add(Accumulate(node.kind, operand, node.dim))
-
-
-def _ended(builder: Builder, node: Accumulator, operand: ValueId) -> Loop:
-    """The loop over which a node accumulates: the innermost one that changes its operand."""
-    is_inner = builder.stages[operand] is Stage.BODY
-    loop = builder.loops[-1 if is_inner else 0]
-    if loop.name != node.par:
-        raise KernelError(
-            f"an accumulator ({node.kind.value}) over {node.par} of a value that is the same in "
-            "every iteration"
-        )
-    return loop
 
 
 def _check_iterations(

@@ -23,7 +23,9 @@ v * exp(sum c m) overflows only if the true value does. A value not yet summed i
 computing it again from the plain exp(x).
 
 In a loop over r the reference runs (`Running`), and accumulators are rescaled when it moves. This
-is online softmax, obtained from any algebraic form of it.
+is online softmax, obtained from any algebraic form of it. In a nest of loops a reference runs along
+one of them: the innermost around x if that one cuts r; otherwise it is of one iteration, and runs
+from the first accumulator on that it does not outlive.
 
 A value that one kernel stores for another keeps its references: they are stored beside it, and
 loaded with it. Where blocks along a grid dim have references of their own they are stacked along
@@ -219,13 +221,17 @@ class _Pass:
                 return None
             top = self._largest(m, dim)
             self.loaded.add(top)
-            factor = self.new.add(Map("exp", (self.new.add(Map("sub", (m, top))),)))
-            for op in _POWERS[c]:
-                factor = self.new.add(Map(op, (factor,)))
-            value = self.new.add(Map("mul", (value, factor)))
+            value = self._times_power(value, m, top, c)
             del references[m]
             references[top] = references.get(top, 0.0) + c
         return value, references
+
+    def _times_power(self, value: ValueId, m: ValueId, top: ValueId, c: float) -> ValueId:
+        """A value relative to c m, relative to c top."""
+        factor = self.new.add(Map("exp", (self.new.add(Map("sub", (m, top))),)))
+        for op in _POWERS[c]:
+            factor = self.new.add(Map(op, (factor,)))
+        return self.new.add(Map("mul", (value, factor)))
 
     def _map(self, i: ValueId, node: Map) -> tuple[ValueId, References]:
         if node.op == "exp":
@@ -265,7 +271,7 @@ class _Pass:
         if len(summed) > 1:
             self.several[exp] = summed
             summed = {self.chosen[exp]} if exp in self.chosen else set()
-        if not summed or self._is_never_positive(x) or not self._can_follow(x, summed):
+        if not summed or self._is_never_positive(x):
             return self.new.add(Map("exp", (x,))), {}
         (dim,) = summed
         reference = self._largest(x, dim)
@@ -276,21 +282,13 @@ class _Pass:
         """The largest x along an axis, as a reference: finite, running where the loop cuts it."""
         axis = next(a for a in self.new.axes[x] if a.dim == dim)
         largest = self.new.add(Reduce("max", x, dim))
-        if axis.looped:
+        around = self.old.loop_at(self.new.stages[x])
+        if axis.looped and self.old.loop_of(axis) == around:
             reference = self.new.add(Running(largest))
         else:
             reference = self.new.add(Map("bound", (largest,)))
         self.summed_axis[reference] = dim
         return reference
-
-    def _can_follow(self, x: ValueId, summed: set[DataDim]) -> bool:
-        """Whether a reference over an axis runs along the innermost loop around x, if at all.
-
-        One over an axis that the outer loop cuts would belong to that loop, and x to both.
-        """
-        around = self.old.loop_at(self.new.stages[x])
-        cut = {self.old.loop_of(a) for a in self.new.axes[x] if a.dim in summed}
-        return cut <= {None, around}
 
     def _is_never_positive(self, x: ValueId) -> bool:
         """Whether x is y - max y: such an exp is safe as it stands."""
@@ -304,15 +302,26 @@ class _Pass:
     def _accumulate(self, node: Accumulate) -> tuple[ValueId, References]:
         scales: list[tuple[ValueId, float]] = []
         after: References = {}
-        for m, c in self.references[node.operand].items():
-            reference = self._reference_after(m, node)
+        value = self.safe[node.operand]
+        for reached, c in self.references[node.operand].items():
+            m, reference = reached, self._reference_after(reached, node)
+            if reference is None and len(self.old.loops) > 1 and c in _POWERS:
+                value, m = self._followed(value, reached, c)
+                reference = self._reference_after(m, node)
             if reference is None:
                 return self._of_plain(node), {}
             after[reference] = c
             if reference != m and isinstance(self.new.nodes[m], Running):
                 scales.append((m, c))
-        value = Accumulate(node.kind, self.safe[node.operand], node.dim, tuple(scales))
-        return self.new.add(value), after
+        return self.new.add(Accumulate(node.kind, value, node.dim, tuple(scales))), after
+
+    def _followed(self, value: ValueId, m: ValueId, c: float) -> tuple[ValueId, ValueId]:
+        """A value relative to m, another one in each iteration, relative to a running reference."""
+        running = self.new.add(Running(m))
+        self.summed_axis[running] = self.summed_axis[m]
+        if m in self.loaded:
+            self.loaded.add(running)
+        return self._times_power(value, m, running, c), running
 
     def _reference_after(self, m: ValueId, node: Accumulate) -> ValueId | None:
         """What reference m of the operand is for the accumulated value, if it can have one."""
@@ -333,12 +342,8 @@ class _Pass:
 
     def _is_fixed(self, m: ValueId, node: Accumulate) -> bool:
         """Whether a reference is the same in all iterations of the loop that ends in `node`."""
-        is_inner = (
-            len(self.old.loops) > 1 and self.new.stages[self.safe[node.operand]] is Stage.BODY
-        )
-        return self.new.stages[m] is Stage.BEFORE or (
-            is_inner and self.new.stages[m] is Stage.OUTER
-        )
+        is_body = self.new.stages[self.safe[node.operand]] is Stage.BODY
+        return self.new.stages[m] <= (Stage.OUTER if is_body else Stage.BEFORE)
 
     def _added(self, left: ValueId, right: ValueId, sign: float) -> References:
         """The references of a product (sign 1) or quotient (-1)."""

@@ -1,4 +1,4 @@
-"""`prism axioms list`: the axiom files that verification reads, and how many rules each holds."""
+"""`prism axioms list`: which axiom files verification reads; `prism axioms check`: are they true?"""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Any
 
 import click
 
-from prism.cli.answer import Answer
+from prism.cli.answer import Answer, Status
 from prism.cli.params import axiom_specs
 from prism.cli.render import table
 from prism.cli.run import Run, answering
 from prism.egraph import AxiomFile, AxiomSet, load_axioms
+from prism.egraph.checking import SHIPPED, CheckReport, check_axioms
+from prism.egraph.proving import Proof, installed_provers
 from prism.egraph.soundness import faults_of
+from prism.frontend import load_program
 from prism.plugins import Group, installed
 
 
@@ -51,6 +54,98 @@ def list_command(run: Run, axioms: tuple[str, ...]) -> Answer:
             *(f"{rule} is unsound: {why}" for rule, why in unsound.items()),
         ),
     )
+
+
+@command.command("check")
+@click.argument("specs", nargs=-1, metavar="[NAME|FILE.egg|FOLDER]...")
+@answering("axioms-check")
+def check_command(run: Run, specs: tuple[str, ...]) -> Answer:
+    """Test axiom files: vetting, random tensors, proof, poison, growth.
+
+    Without a file the shipped set. A file is tested together with the shipped set, with which it
+    would be used. Exit status 1 if a rule fails.
+    """
+    programs = {name: load_program(name)[1] for name in installed(Group.WORKLOAD)}
+    with run.progress() as bar:
+        report = check_axioms(
+            specs or (SHIPPED,), programs, installed_provers(), seed=run.seed, progress=bar
+        )
+    return Answer(
+        check_fields(report), check_view(report), Status.NO if report.failures else Status.YES
+    )
+
+
+def check_fields(report: CheckReport) -> dict[str, Any]:
+    """The JSON fields of a check."""
+    return {
+        "files": list(report.files),
+        "ok": not report.failures,
+        "failures": [
+            {"fault": f.fault.value, "place": f.place, "rule": f.rule, "why": f.why}
+            for f in report.failures
+        ],
+        "proofs": {proof.value: count for proof, count in _proof_counts(report).items()},
+        "rules": [
+            {
+                "rule": rule.rule,
+                "place": rule.place,
+                "cases": rule.cases,
+                "exact_cases": rule.exact_cases,
+                "proof": rule.proof.value,
+                "rounding": rule.rounding,
+            }
+            for rule in report.rules
+        ],
+        "growth": [
+            {
+                "target": g.name,
+                "nodes": g.nodes,
+                "nodes_without": g.nodes_before,
+                "iterations": g.iterations,
+                "iterations_without": g.iterations_before,
+                "complete": g.is_complete,
+            }
+            for g in report.growth
+        ],
+    }
+
+
+def check_view(report: CheckReport) -> tuple[Any, ...]:
+    """A check as people read it: what failed, else how far each rule is proved."""
+    failures = tuple(
+        f"{f.place}: {'' if f.rule is None else f'rule {f.rule!r}, '}{f.fault.value}: {f.why}"
+        for f in report.failures
+    )
+    counts = ", ".join(f"{count} {proof.value}" for proof, count in _proof_counts(report).items())
+    tested = (
+        f"{len(report.rules)} directed rules hold on random tensors: {counts}"
+        if report.rules
+        else "no rule holds"
+    )
+    unclear = tuple(
+        f"{rule.place}: rule {rule.rule!r} speaks of a helper without a meaning: tested only "
+        "together with the others"
+        for rule in report.rules
+        if not rule.cases
+    )
+    most = max(report.growth, key=lambda g: g.nodes, default=None)
+    grown = () if most is None else (_growth_text(report),)
+    verdict = "all rules pass" if not failures else f"{len(failures)} rules fail"
+    return (*failures, *unclear, tested, *grown, verdict)
+
+
+def _growth_text(report: CheckReport) -> str:
+    nodes, before = (
+        sum(getattr(g, field) for g in report.growth) for field in ("nodes", "nodes_before")
+    )
+    return (
+        f"the e-graphs of {len(report.growth)} programs hold {nodes} nodes, "
+        f"{before} without these files"
+    )
+
+
+def _proof_counts(report: CheckReport) -> dict[Proof, int]:
+    return {proof: sum(r.proof is proof for r in report.rules) for proof in Proof}
 
 
 def own_files(found: AxiomSet, specs: tuple[str, ...]) -> tuple[AxiomFile, ...]:

@@ -24,6 +24,8 @@ NO_AXIOMS = "none"
 MAX_SIZE = 2**40
 """Larger sizes are a slip of the finger."""
 
+MAX_WORKERS = 1024
+
 MAX_SHOWN = 40
 """Characters of a value that are echoed."""
 
@@ -114,6 +116,24 @@ def _is_path(spec: str) -> bool:
     if spec == NO_AXIOMS or spec in installed(Group.AXIOMS):
         return False
     return spec.endswith(".egg") or os.sep in spec or Path(spec).is_dir()
+
+
+def worker_count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """`4` -> 4; `auto` -> 0, one for each core.
+
+    Raises:
+        click.BadParameter: neither.
+    """
+    del ctx, param
+    if value is None:
+        return None
+    if value == "auto":
+        return 0
+    if not re.fullmatch(r"[0-9]{1,4}", value) or int(value) > MAX_WORKERS:
+        raise click.BadParameter(
+            f"a number from 0 to {MAX_WORKERS} or auto is needed, not {_shown(value)}"
+        )
+    return int(value)
 
 
 def seed_option(function: Decorated) -> Decorated:
@@ -223,6 +243,12 @@ def search_options(function: Decorated) -> Decorated:
             callback=parse_names,
             metavar="imap,fmap,omap",
             help="Maps to enumerate during the search (forward only).",
+        ),
+        click.option(
+            "--workers",
+            callback=worker_count,
+            metavar="N|auto",
+            help="Processes that verify where there is much to do; the result is the same.",
         ),
     )
     for option in reversed(options):

@@ -69,7 +69,8 @@ def command(
     With --sizes or --target the result is for these alone, and smaller: a graph that cannot run
     there, or that others beat there, is dropped.
 
-    Exit status 1: no graph but the program itself. 3: none before a limit.
+    Exit status 1: no graph but the program itself. 3: none before a limit. 130: interrupted; what
+    was proved until then is the answer, and is saved.
     """
     _, traced = load_program(program)
     options["verify"] = _how_to_verify(options["verify"], options["mode"], output)

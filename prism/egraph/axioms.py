@@ -116,7 +116,7 @@ def load_axioms(specs: Sequence[str] = ("prism",)) -> AxiomSet:
         AxiomError: a file is missing, or holds something that is not allowed.
         PluginError: a name that is not installed.
     """
-    return make_axiom_set(tuple(file for spec in specs for file in _files(spec)))
+    return make_axiom_set(tuple(file for spec in specs for file in axiom_files(spec)))
 
 
 @lru_cache(maxsize=8)
@@ -150,7 +150,13 @@ def make_axiom_set(files: tuple[AxiomFile, ...]) -> AxiomSet:
     )
 
 
-def _files(spec: str) -> tuple[AxiomFile, ...]:
+def axiom_files(spec: str) -> tuple[AxiomFile, ...]:
+    """The files that a spec names, read but not vetted.
+
+    Raises:
+        AxiomError: a file is missing or cannot be read.
+        PluginError: a name that is not installed.
+    """
     path = Path(spec)
     if spec.endswith(".egg"):
         return (AxiomFile(path.name, _read(path)),)

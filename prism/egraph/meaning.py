@@ -80,6 +80,10 @@ class Meaning:
                 self._known[term] = self._compute(node, operands)
         return self._known[term]
 
+    def work(self) -> int:
+        """How many numbers the values computed so far hold."""
+        return sum(value.size for value in self._known.values())
+
     def _compute(self, node: TermNode, operands: list[Array]) -> Array:
         match node.head, node.attributes:
             case "Input", (str(name),):

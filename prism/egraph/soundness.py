@@ -1,10 +1,12 @@
 """Tests an axiom on random small tensors: both sides of every direction, in NumPy.
 
 Variables of the left side get random well-typed values: any dimensions, split along some of the
-parallel dimensions they carry or not, tiles down to size one, negative values, exact zeros and
-undefined entries. Where the conditions hold, the other side must have the same type and the same
-value, and be defined exactly where the left side is. A test can refute an axiom, not prove it; the
-same seed gives the same tests.
+parallel dimensions they carry or not, tiles down to size one, negative, large and repeated values,
+exact zeros and undefined entries. Where the conditions hold, the other side must have the same type
+and the same value, and be defined exactly where the left side is. Floats are quick; numbers without
+rounding (`prism.egraph.exact`) have the last word wherever they can be had, so that a rule is
+neither refuted nor kept by rounding. A test can refute an axiom, not prove it; the same seed gives
+the same tests.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ import operator
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from prism.egraph.axioms import AxiomSet, DirectedRule
 from prism.egraph.bank import MAX_DATA_DIMS, TermBank, TermId, TermType
+from prism.egraph.exact import PRECISE, RATIONAL, ExactMeaning, TooLargeError, exact, finite
 from prism.egraph.meaning import Array, Meaning, Sizes
 from prism.egraph.sexpr import Atom, Form, SExpr
 from prism.egraph.signature import PAR_RULES, Sort, constructors
@@ -30,14 +35,28 @@ PARS = (MAX_DATA_DIMS, MAX_DATA_DIMS + 1)
 NAMES = ("d0", "d1", "d2")
 UNDEFINED = 0.1
 """How often a value has undefined entries."""
+LARGE, LARGE_EXPONENT = 1e6, 30.0
+"""Of the largest entries, where every operator is rational and where one may be an exponential."""
+SMALL_WORK, MOST_WORK = 400, 20_000
+"""Numbers in all values of an instance: to look at it exactly anyway, and to do so in doubt."""
+EXACT_CASES = 12
+SHRINKS = 200
+"""Instances among which a small counterexample is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoundnessReport:
-    """`cases`: well-typed instances tried; `counterexample`: the first that fails, in words."""
+    """What the tests of a rule found.
+
+    `cases`: well-typed instances tried, `exact_cases` of them without rounding; `counterexample`:
+    one that fails, in words; `rounding`: an instance in which floats differ where numbers without
+    rounding agree, no fault.
+    """
 
     cases: int
     counterexample: str | None
+    exact_cases: int = 0
+    rounding: str | None = None
 
 
 def check_rule(
@@ -45,7 +64,8 @@ def check_rule(
 ) -> SoundnessReport:
     """Try `rule` on up to `cases` random instances of its left side."""
     draw = _Draw(rule, random.Random(seed), np.random.default_rng(seed))
-    done = 0
+    done = exact_done = 0
+    rounding: str | None = None
     for _ in range(attempts):
         if done == cases:
             break
@@ -53,12 +73,27 @@ def check_rule(
         if instance is None:
             continue
         done += 1
-        fault = instance.fault(rule)
-        if fault is not None:
-            return SoundnessReport(done, f"{fault} with {instance}")
+        found = instance.judge(exactly=exact_done < EXACT_CASES)
+        exact_done += found.is_exact
+        rounding = rounding or found.rounding
+        if found.fault is not None:
+            return SoundnessReport(done, _smallest(draw, instance, found.fault), exact_done)
     if not done:
         return SoundnessReport(0, "no well-typed instance of the left side was found")
-    return SoundnessReport(done, None)
+    return SoundnessReport(done, None, exact_done, rounding)
+
+
+def _smallest(draw: _Draw, instance: _Instance, fault: str) -> str:
+    """The words for a counterexample, or for a smaller one if another draw has it."""
+    draw.is_plain = True
+    for _ in range(SHRINKS):
+        other = draw.instance()
+        if other is None or other.weight >= instance.weight:
+            continue
+        found = other.judge(exactly=True).fault
+        if found is not None:
+            instance, fault = other, found
+    return f"{fault} with {instance}"
 
 
 def faults_of(axioms: AxiomSet, files: Sequence[AxiomFile], *, seed: int = 0) -> dict[str, str]:
@@ -105,9 +140,19 @@ Binding = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class _Finding:
+    """What one instance says. `rounding`: floats differ, exact numbers agree."""
+
+    fault: str | None
+    is_exact: bool = False
+    rounding: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Instance:
     """One way to read the variables of a rule."""
 
+    rule: DirectedRule
     meaning: Meaning
     binding: Binding
     types: Mapping[str, TermType]
@@ -115,7 +160,8 @@ class _Instance:
 
     def __str__(self) -> str:
         sorts = ", ".join(
-            f"{name} over {_type_text(kind)}" for name, kind in sorted(self.types.items())
+            f"{name} over {_type_text(kind)}{_values_text(self.meaning.inputs[name])}"
+            for name, kind in sorted(self.types.items())
         )
         others = ", ".join(
             f"{name} = {_dim_text(value)}"
@@ -124,29 +170,87 @@ class _Instance:
         )
         data = ", ".join(f"{_dim_text(d)}: {n}" for d, n in self.meaning.sizes.data.items())
         pars = ", ".join(f"{_dim_text(p)}: {n}" for p, n in self.meaning.sizes.pars.items())
-        return f"{sorts}; {others}; sizes {data}; chunks {pars}"
+        return "; ".join(part for part in (sorts, others, f"sizes {data}", f"chunks {pars}") if part)
 
-    def fault(self, rule: DirectedRule) -> str | None:
-        """Why the right side is not equal to the left, or None."""
+    @property
+    def weight(self) -> tuple[int, int]:
+        """How much there is to read."""
+        values = [self.meaning.inputs[name] for name in self.types]
+        return sum(v.size for v in values), sum(len(_values_text(v)) for v in values)
+
+    def judge(self, *, exactly: bool) -> _Finding:
+        """Whether the right side equals the left; `exactly`: without rounding if it is small."""
         bank = self.meaning.bank
         try:
-            right = build(bank, rule.right, self.binding)
+            right = build(bank, self.rule.right, self.binding)
             a, b = self.meaning.value(self.left), self.meaning.value(right)
         except (GraphError, SizeError) as error:
-            return f"the result does not fit together ({error})"
+            return _Finding(f"the result does not fit together ({error})")
         if bank.type_of(right) != bank.type_of(self.left):
-            return (
+            return _Finding(
                 f"the result is over {_type_text(bank.type_of(right))}, not over "
                 f"{_type_text(bank.type_of(self.left))},"
             )
-        if not np.array_equal(np.isfinite(a), np.isfinite(b)):
-            return "the sides are not defined at the same places"
-        finite = np.isfinite(a)
-        wrong = finite & ~np.isclose(a, b, rtol=1e-9, atol=1e-9)
-        if wrong.any():
-            place = tuple(np.argwhere(wrong)[0])
-            return f"the left side is {a[place]:.6g} and the right side {b[place]:.6g}"
+        fault = _float_fault(a, b)
+        work = self.meaning.work()
+        if work > MOST_WORK or (fault is None and not (exactly and work <= SMALL_WORK)):
+            return _Finding(fault)
+        return self.referee(right, fault)
+
+    def referee(self, right: TermId, float_fault: str | None) -> _Finding:
+        """The judgement without rounding, if there is one."""
+        heads = self.rule.needs | self.rule.makes
+        if not heads <= PRECISE:
+            return _Finding(float_fault)
+        inputs = {name: exact(value) for name, value in self.meaning.inputs.items()}
+        meaning = ExactMeaning(self.meaning.bank, self.meaning.sizes, inputs)
+        try:
+            a, b = (exact(meaning.value(term)) for term in (self.left, right))
+        except TooLargeError:
+            return _Finding(float_fault)
+        fault = _exact_fault(a, b, is_rational=heads <= RATIONAL)
+        if fault is None:
+            return _Finding(None, is_exact=True, rounding=float_fault)
+        hint = "" if float_fault else " (rounding to float64 hides it)"
+        return _Finding(f"{fault}{hint}", is_exact=True)
+
+
+def _float_fault(a: Array, b: Array) -> str | None:
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return _undefined_fault(np.isfinite(a), np.isfinite(b))
+    wrong = np.isfinite(a) & ~np.isclose(a, b, rtol=1e-9, atol=1e-9)
+    if not wrong.any():
         return None
+    place = tuple(np.argwhere(wrong)[0])
+    return f"the left side is {a[place]:.6g} and the right side {b[place]:.6g}"
+
+
+def _exact_fault(
+    a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], *, is_rational: bool
+) -> str | None:
+    a, b = np.broadcast_arrays(a, b)
+    if not np.array_equal(finite(a), finite(b)):
+        return _undefined_fault(finite(a), finite(b))
+    for x, y in zip(a[finite(a)], b[finite(b)], strict=True):
+        size = 0 if is_rational else max(1, abs(x.value), abs(y.value))
+        if abs(x.value - y.value) > Fraction(1, 10**20) * size:
+            return f"the left side is {_number_text(x.value)} and the right side " + _number_text(
+                y.value
+            )
+    return None
+
+
+def _number_text(value: Fraction) -> str:
+    try:
+        return f"{float(value):.6g}"
+    except OverflowError:
+        return "too large for a float"
+
+
+def _undefined_fault(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> str:
+    a, b = np.broadcast_arrays(a, b)
+    side = "right" if a[tuple(np.argwhere(a != b)[0])] else "left"
+    return f"the sides are not defined at the same places (the {side} side is undefined somewhere)"
 
 
 class _Draw:
@@ -160,12 +264,17 @@ class _Draw:
         self.numbers = numbers
         self.sorts = rule.variables
         self.is_parallel = rule.ruleset == PAR_RULES
+        self.is_plain = False
+        """Whether to draw values that are easy to read."""
+        heads = rule.needs | rule.makes
+        self.large = LARGE if heads <= RATIONAL else LARGE_EXPONENT
 
     def instance(self) -> _Instance | None:
         rng = self.rng
         pars = {p: rng.choice((1, 2, 2, 3)) for p in PARS}
-        chunks = pars[PARS[0]] * pars[PARS[1]]
-        data = {d: chunks * rng.choice((1, 1, 2)) for d in DATA}
+        chunks = pars[PARS[0]] * pars[PARS[1]] if self.is_parallel else 1
+        tiles = (1, 1, 2) if self.is_parallel else (1, 2, 2, 3, 4)
+        data = {d: chunks * rng.choice(tiles) for d in DATA}
         binding: dict[str, int] = {}
         for name, sort in self.sorts.items():
             if sort is Sort.DATA:
@@ -190,7 +299,7 @@ class _Draw:
             meaning.value(left)
         except SizeError:
             return None
-        return _Instance(meaning, binding, types, left)
+        return _Instance(self.rule, meaning, binding, types, left)
 
     def types(self, binding: Binding) -> dict[str, TermType]:
         """A type for each term variable; mostly alike, so that operators fit."""
@@ -238,13 +347,23 @@ class _Draw:
         return data
 
     def array(self, shape: tuple[int, ...]) -> Array:
-        values = self.numbers.normal(0.0, 1.5, shape)
-        if self.numbers.random() < 0.3:
+        """Values of one kind, with zeros; now and then with undefined ones."""
+        numbers = self.numbers
+        kind = numbers.random()
+        if self.is_plain or kind < 0.25:  # whole numbers: many are equal
+            values = numbers.integers(-3, 4, shape).astype(np.float64)
+        elif kind < 0.35:  # one value everywhere
+            values = np.full(shape, numbers.normal(0.0, 1.5))
+        else:
+            values = numbers.normal(0.0, 1.5, shape)
+        if numbers.random() < 0.3:
             values = np.abs(values)
-        values[self.numbers.random(shape) < 0.1] = 0.0
-        if self.numbers.random() < UNDEFINED:
+        if numbers.random() < 0.2 and not self.is_plain:
+            values[numbers.random(shape) < 0.3] *= self.large / 4.0
+        values[numbers.random(shape) < 0.1] = 0.0
+        if numbers.random() < UNDEFINED:
             # what a program computed may be undefined: a rule that drops it changes where
-            values[self.numbers.random(shape) < 0.3] = np.nan
+            values[numbers.random(shape) < 0.3] = np.nan
         return values
 
 
@@ -304,3 +423,11 @@ def _type_text(kind: TermType) -> str:
         for dim, split in sorted(kind.splits.items())
     ]
     return f"({' '.join([*dims, *(_dim_text(p) for p in sorted(kind.pars))])})"
+
+
+def _values_text(values: Array) -> str:
+    """The entries, if they can be read."""
+    if values.size > 8:
+        return ""
+    entries = ("undefined" if np.isnan(v) else f"{v:.4g}" for v in values.ravel())
+    return f" = [{', '.join(entries)}]"

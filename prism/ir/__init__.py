@@ -75,12 +75,11 @@ from prism.ir.stages import (
 from prism.ir.text import format_mapping, format_program, format_sgraph
 from prism.ir.text_threads import format_thread_graph
 from prism.ir.threads import (
-    ThreadKey,
+    ThreadShape,
+    thread_graph,
     thread_graphs,
     thread_kernel,
-    thread_key,
-    values_read,
-    values_written,
+    thread_shapes,
 )
 
 __all__ = [
@@ -131,7 +130,7 @@ __all__ = [
     "SizeOf",
     "TensorId",
     "ThreadGraph",
-    "ThreadKey",
+    "ThreadShape",
     "all_sizes",
     "bind_sizes",
     "check_mugraph",
@@ -160,11 +159,10 @@ __all__ = [
     "sizes_of",
     "stack_dims",
     "stage_names",
+    "thread_graph",
     "thread_graphs",
     "thread_kernel",
-    "thread_key",
+    "thread_shapes",
     "tile_size",
-    "values_read",
-    "values_written",
     "varies_along",
 ]

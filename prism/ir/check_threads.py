@@ -15,7 +15,7 @@ from prism.ir.mapping import ParKind
 from prism.ir.program import DataDim, TensorId
 from prism.ir.stages import loop_stages
 from prism.ir.text import value_names
-from prism.ir.threads import is_elementwise, values_read, values_written
+from prism.ir.threads import border_of, is_elementwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,7 @@ class ThreadPlace:
         """The values read and written, by name, with their dims."""
         block, nodes = self.kernel.block, self.threads.nodes
         dims, names = block.tensor_dims(), value_names(block.nodes)
-        ids = (*values_read(block, nodes), *values_written(block, nodes))
-        return {names[i]: dims[i] for i in ids}
+        return {names[i]: dims[i] for i in border_of(block, nodes)}
 
 
 def check_threads(kernel: GraphOp, threads: Sequence[ThreadGraph]) -> None:

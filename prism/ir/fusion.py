@@ -18,20 +18,23 @@ def fused_groups(
     `reads[i]` are the nodes before i that node i reads. Greedy: each node joins what it reads
     where that leaves units in order.
     """
-    unit = {i: frozenset({i}) for i in range(len(reads))}
+    unit = [frozenset((i,)) for i in range(len(reads))]
     for i, kind in enumerate(kinds):
-        for j in dict.fromkeys(reads[i]):
-            if kind is None or kinds[j] != kind or j in unit[i]:
+        if kind is None:
+            continue
+        for j in reads[i]:
+            if kinds[j] != kind or j in unit[i]:
                 continue
             joined = unit[i] | unit[j]
             if not _waits_for_itself(joined, reads, unit):
-                unit.update(dict.fromkeys(joined, joined))
+                for member in joined:
+                    unit[member] = joined
     groups = {unit[i]: None for i, kind in enumerate(kinds) if kind is not None}
     return tuple(tuple(sorted(g)) for g in sorted(groups, key=min))
 
 
 def _waits_for_itself(
-    members: frozenset[int], reads: Sequence[Sequence[int]], unit: dict[int, frozenset[int]]
+    members: frozenset[int], reads: Sequence[Sequence[int]], unit: Sequence[frozenset[int]]
 ) -> bool:
     """Whether something outside that members need needs a member, all units taken as one."""
     needed = [j for i in members for j in reads[i] if j not in members]

@@ -12,6 +12,9 @@ What one thread has in registers is its share of each value; no thread needs ano
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
+from typing import NamedTuple
+
 from prism.ir.fusion import fused_groups
 from prism.ir.graph import BlockGraph, BlockNode, GraphOp, InputLoader, OutputSaver, ThreadGraph
 from prism.ir.mapping import Mapping, MapVar, ParDim, ParKind
@@ -23,61 +26,13 @@ from prism.ir.text import value_names
 
 def thread_graphs(kernel: GraphOp) -> tuple[ThreadGraph, ...]:
     """The thread graphs of a kernel's block graph, each elementwise operator in exactly one."""
-    block = kernel.block
-    reads = [block.operands(i) for i in range(len(block.nodes))]
-    dims, names = block.tensor_dims(), value_names(block.nodes)
-    kinds = [
-        (stage, dims[i]) if is_elementwise(block.nodes[i]) else None
-        for i, stage in enumerate(loop_stages(kernel))
-    ]
-    out = []
-    for nodes in fused_groups(reads, kinds):
-        border = (*values_read(block, nodes), *values_written(block, nodes))
-        shared = _in_order(block, dims[nodes[0]])
-        grid = tuple(thread_dim(k) for k in range(len(shared)))
-        true = frozenset(
-            MapVar(names[i], dim, par.name)
-            for par, dim in zip(grid, shared, strict=True)
-            for i in border
-            if dim in dims[i]
-        )
-        out.append(ThreadGraph(nodes, grid, Mapping(true)))
-    return tuple(out)
+    values = _Values(kernel.block)
+    return tuple(values.threads(nodes) for nodes in _fused(kernel, values))
 
 
-ThreadKey = tuple[BlockGraph, tuple[ParDim, ...], frozenset[MapVar]]
-
-
-def thread_key(kernel: GraphOp) -> ThreadKey:
-    """Equal for kernels with the same thread graphs: no map along the grid changes any."""
-    loops = {p.name for p in kernel.loops}
-    looped = frozenset([v for v in kernel.mapping.true if v.par in loops])
-    return kernel.block, kernel.loops, looped
-
-
-def thread_dim(number: int) -> ParDim:
-    """A block dim; `t` alone would look like a tensor between kernels."""
-    return ParDim(f"th{number}", ParKind.BLOCK)
-
-
-def is_elementwise(node: BlockNode) -> bool:
-    """Whether a node may be in a thread graph."""
-    return isinstance(node, Apply) and OPS[node.op].kind is OpKind.ELEMENTWISE
-
-
-def values_read(block: BlockGraph, nodes: tuple[TensorId, ...]) -> tuple[TensorId, ...]:
-    """What some nodes read of others, in order."""
-    found = {j for i in nodes for j in block.operands(i)}
-    return tuple(sorted(found.difference(nodes)))
-
-
-def values_written(block: BlockGraph, nodes: tuple[TensorId, ...]) -> tuple[TensorId, ...]:
-    """Those of some nodes that others read; and what nobody reads, since something must be left."""
-    inside: set[TensorId] = set()
-    outside: set[TensorId] = set()
-    for i in range(len(block.nodes)):
-        (inside if i in nodes else outside).update(block.operands(i))
-    return tuple(i for i in nodes if i in outside or i not in inside)
+def thread_graph(kernel: GraphOp, nodes: tuple[TensorId, ...]) -> ThreadGraph:
+    """The thread graph of these nodes of a kernel's block graph, every dim of theirs shared."""
+    return _Values(kernel.block).threads(nodes)
 
 
 def thread_kernel(kernel: GraphOp, threads: ThreadGraph) -> GraphOp:
@@ -86,24 +41,131 @@ def thread_kernel(kernel: GraphOp, threads: ThreadGraph) -> GraphOp:
     Values keep the names they have in the block graph (`value_names`). What reads kernels (terms,
     placement, evaluation) reads thread graphs this way.
     """
-    block = kernel.block
-    dims, names = block.tensor_dims(), value_names(block.nodes)
-    nodes: list[BlockNode] = []
-    place: dict[TensorId, TensorId] = {}
-    for i in values_read(block, threads.nodes):
-        place[i] = len(nodes)
-        nodes.append(InputLoader(names[i], _in_order(block, dims[i])))
-    for i in threads.nodes:
-        node = block.nodes[i]
-        assert isinstance(node, Apply)
-        place[i] = len(nodes)
-        nodes.append(Apply(node.op, tuple(place[j] for j in node.operands), node.dim))
-    written = values_written(block, threads.nodes)
-    nodes += [OutputSaver(place[i], names[i], _in_order(block, dims[i])) for i in written]
-    return GraphOp(threads.grid, (), threads.mapping, BlockGraph(tuple(nodes)))
+    return _Values(kernel.block).kernel(threads)
 
 
-def _in_order(block: BlockGraph, dims: frozenset[DataDim]) -> tuple[DataDim, ...]:
-    """Dims of a value in the order in which the block's loaders have them."""
-    known = dict.fromkeys(d for loader in block.loaders for d in loader.dims)
-    return tuple(d for d in known if d in dims)
+class ThreadShape(NamedTuple):
+    """What a thread graph is but for the names of values; they go by number, those read first.
+
+    `dims` are those of its own values, in the order of its block dims; `reads` the dims of each
+    value read, `operators` names with operands, `writes` the values written.
+    """
+
+    dims: tuple[DataDim, ...]
+    reads: tuple[tuple[DataDim, ...], ...]
+    operators: tuple[tuple[str, tuple[int, ...]], ...]
+    writes: tuple[int, ...]
+
+
+def thread_shapes(kernel: GraphOp) -> tuple[tuple[tuple[TensorId, ...], ThreadShape], ...]:
+    """The nodes of each thread graph, and its shape: those of one shape are mapped alike."""
+    loops = {p.name for p in kernel.loops}
+    looped = frozenset([v for v in kernel.mapping.true if v.par in loops])
+    return _shapes(kernel.block, kernel.loops, looped)
+
+
+@lru_cache(maxsize=4_096)
+def _shapes(
+    block: BlockGraph, loops: tuple[ParDim, ...], looped: frozenset[MapVar]
+) -> tuple[tuple[tuple[TensorId, ...], ThreadShape], ...]:
+    """See `thread_shapes`: no map along the grid changes any."""
+    values = _Values(block)
+    found = _fused(GraphOp((), loops, Mapping(looped), block), values)
+    return tuple((nodes, values.shape(nodes)) for nodes in found)
+
+
+def _fused(kernel: GraphOp, values: _Values) -> tuple[tuple[TensorId, ...], ...]:
+    """The nodes of each thread graph."""
+    kinds = [
+        (stage, dims) if is_elementwise(node) else None
+        for node, stage, dims in zip(
+            kernel.block.nodes, loop_stages(kernel), values.dims, strict=True
+        )
+    ]
+    return fused_groups(values.reads, kinds)
+
+
+def is_elementwise(node: BlockNode) -> bool:
+    """Whether a node may be in a thread graph."""
+    return isinstance(node, Apply) and OPS[node.op].kind is OpKind.ELEMENTWISE
+
+
+def border_of(block: BlockGraph, nodes: tuple[TensorId, ...]) -> tuple[TensorId, ...]:
+    """What some nodes read of others, then those of them whose values are written."""
+    values = _Values(block)
+    return (*values.read_by(nodes), *values.written_by(nodes))
+
+
+class _Values:
+    """The values of a block graph, with what thread graphs take of them."""
+
+    def __init__(self, block: BlockGraph) -> None:
+        self.nodes = block.nodes
+        self.dims = block.tensor_dims()
+        self.names = value_names(block.nodes)
+        self.reads = [block.operands(i) for i in range(len(block.nodes))]
+        self.readers: list[set[TensorId]] = [set() for _ in block.nodes]
+        for i, operands in enumerate(self.reads):
+            for j in operands:
+                self.readers[j].add(i)
+        self.order = tuple(dict.fromkeys(d for loader in block.loaders for d in loader.dims))
+        self._stored: dict[frozenset[DataDim], tuple[DataDim, ...]] = {}
+
+    def threads(self, nodes: tuple[TensorId, ...]) -> ThreadGraph:
+        """See `thread_graph`."""
+        true = []
+        shared = self.stored(nodes[0])
+        for i in (*self.read_by(nodes), *self.written_by(nodes)):
+            name, dims = self.names[i], self.dims[i]
+            true += [MapVar(name, d, f"th{k}") for k, d in enumerate(shared) if d in dims]
+        return ThreadGraph(nodes, block_dims(len(shared)), Mapping(frozenset(true)))
+
+    def kernel(self, threads: ThreadGraph) -> GraphOp:
+        """See `thread_kernel`."""
+        nodes: list[BlockNode] = []
+        place: dict[TensorId, TensorId] = {}
+        for i in self.read_by(threads.nodes):
+            place[i] = len(nodes)
+            nodes.append(InputLoader(self.names[i], self.stored(i)))
+        for i in threads.nodes:
+            node = self.nodes[i]
+            assert isinstance(node, Apply)
+            place[i] = len(nodes)
+            nodes.append(Apply(node.op, tuple([place[j] for j in node.operands]), node.dim))
+        written = self.written_by(threads.nodes)
+        nodes += [OutputSaver(place[i], self.names[i], self.stored(i)) for i in written]
+        return GraphOp(threads.grid, (), threads.mapping, BlockGraph(tuple(nodes)))
+
+    def shape(self, nodes: tuple[TensorId, ...]) -> ThreadShape:
+        """The shape of their thread graph."""
+        read = self.read_by(nodes)
+        place = {i: n for n, i in enumerate((*read, *nodes))}
+        operators = []
+        for i in nodes:
+            node = self.nodes[i]
+            assert isinstance(node, Apply)
+            operators.append((node.op, tuple([place[j] for j in node.operands])))
+        written = tuple([place[i] for i in self.written_by(nodes)])
+        reads = tuple([self.stored(i) for i in read])
+        return ThreadShape(self.stored(nodes[0]), reads, tuple(operators), written)
+
+    def read_by(self, nodes: tuple[TensorId, ...]) -> list[TensorId]:
+        """What some nodes read of others, in order."""
+        return sorted({j for i in nodes for j in self.reads[i]}.difference(nodes))
+
+    def written_by(self, nodes: tuple[TensorId, ...]) -> list[TensorId]:
+        """Those that others read; and what nobody reads, since something must be left."""
+        return [i for i in nodes if not self.readers[i] or not self.readers[i].issubset(nodes)]
+
+    def stored(self, i: TensorId) -> tuple[DataDim, ...]:
+        """The dims of a value in the order in which the block's loaders have them."""
+        dims = self.dims[i]
+        if dims not in self._stored:
+            self._stored[dims] = tuple(d for d in self.order if d in dims)
+        return self._stored[dims]
+
+
+@cache
+def block_dims(count: int) -> tuple[ParDim, ...]:
+    """So many block dims; `t0` would look like a tensor between kernels."""
+    return tuple(ParDim(f"th{k}", ParKind.BLOCK) for k in range(count))

@@ -11,34 +11,31 @@ from prism.ir import (
     GraphOp,
     SGraph,
     ThreadGraph,
-    ThreadKey,
-    thread_graphs,
+    ThreadShape,
+    thread_graph,
     thread_kernel,
-    thread_key,
+    thread_shapes,
 )
 from prism.search.explain import explain
 
 
 class ThreadExplainer:
-    """Explains the thread graphs of many graphs; those of a block graph that several share once."""
+    """Explains the thread graphs of many graphs; those of one shape are read once."""
 
     def __init__(self) -> None:
-        self._known: dict[ThreadKey, str | None] = {}
+        self._fine: set[ThreadShape] = set()
 
     def explain(self, graph: SGraph) -> str | None:
         """The reason why some thread graph cannot be right, or None where no fault is found."""
         for k, kernel in enumerate(graph.kernels):
-            fault = self._of(graph, kernel)
-            if fault is not None:
-                return f"kernel {k}, {fault}" if len(graph.kernels) > 1 else fault
+            for nodes, shape in thread_shapes(kernel):
+                if shape in self._fine:
+                    continue
+                fault = explain_threads(graph, kernel, thread_graph(kernel, nodes))
+                if fault is not None:
+                    return f"kernel {k}, {fault}" if len(graph.kernels) > 1 else fault
+                self._fine.add(shape)
         return None
-
-    def _of(self, graph: SGraph, kernel: GraphOp) -> str | None:
-        key = thread_key(kernel)
-        if key not in self._known:
-            faults = (explain_threads(graph, kernel, one) for one in thread_graphs(kernel))
-            self._known[key] = next((fault for fault in faults if fault is not None), None)
-        return self._known[key]
 
 
 def explain_threads(graph: SGraph, kernel: GraphOp, threads: ThreadGraph) -> str | None:

@@ -260,7 +260,7 @@ class Judging:
         if verdict is Verdict.GAVE_UP:
             self._cuts.add("gave_up", "verification: a limit was reached on some graphs")
         if len(self.rejected) < MAX_REJECTED:
-            fault = fault or self._verifier.threads.known_fault(one.graph)
+            fault = fault or self._verifier.thread_fault(one.graph)
             reason = fault or "placement finds no fault; the axioms may be too weak"
             self.rejected.append(RejectedGraph(one.id, verdict, reason))
 

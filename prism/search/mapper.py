@@ -53,15 +53,19 @@ class Cuts:
 
     `counts`: how often each budget cut. `sentences`: what makes the search incomplete; the budgets
     that the caller set (operators, accumulators) do not. `nearest`: for each reason the candidate
-    left out that was nearest to being one, as a distance and a sentence.
+    left out that was nearest to being one, as a distance and a sentence. `is_interrupted`: time is
+    over because of an interrupt, and not of the budget.
     """
 
     sentences: dict[str, None] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     nearest: dict[str, tuple[int, str]] = field(default_factory=dict)
+    is_interrupted: Callable[[], bool] = lambda: False
 
     def add(self, budget: str, sentence: str | None = None, count: int = 1) -> None:
         """Note a cut."""
+        if sentence is not None and sentence.startswith("time:") and self.is_interrupted():
+            budget, sentence = "interrupt", sentence.replace("time:", "interrupted:", 1)
         self.counts[budget] = self.counts.get(budget, 0) + count
         if sentence is not None:
             self.sentences[sentence] = None

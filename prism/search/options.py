@@ -38,7 +38,8 @@ class SearchOptions:
     `without` names pruners to switch off, `also` optional ones, or a stranger's `FILE.py:CLASS`, to
     add. `verify` is one of `VERIFY`; what is only admitted is never tuned. `budget_s` bounds the
     whole search, `max_graphs` the graphs that are verified, the best looking first; None leaves
-    either open. With `sizes` or a `device` the result is for these alone; without, for all.
+    either open. With `sizes` or a `device` the result is for these alone; without, for all. Only
+    how long it takes depends on `workers`, the processes that verify; 0 is one for each core.
     """
 
     max_ops: int | None = None
@@ -59,6 +60,7 @@ class SearchOptions:
     verify: str = "full"
     sizes: tuple[tuple[DataDim, int], ...] | None = None
     device: Device | None = None
+    workers: int = 1
 
     def check(self) -> None:
         """Refuse what cannot be searched.
@@ -71,6 +73,7 @@ class SearchOptions:
             "max_accumulators": (self.max_accumulators, 0),
             "max_graphs": (self.max_graphs, 1),
             "budget_s": (self.budget_s, 0),
+            "workers": (self.workers, 0),
         }
         for name, (value, least) in bounds.items():
             if value is not None and value < least:

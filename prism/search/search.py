@@ -15,22 +15,23 @@ The pruners judge partial graphs on the way (`pruning`). Limits are part of the 
 from __future__ import annotations
 
 import gc
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prism.artifact import FoundGraph
 from prism.egraph import AxiomSet, load_axioms, saturate
 from prism.egraph import Limits as SaturationLimits
+from prism.egraph.session import deadline
 from prism.errors import GraphError
 from prism.identity import PROGRAM_ID, graph_id
 from prism.ir import Apply, InputLoader, Program, stage_names
 from prism.protocols import Encoding
 from prism.search.answers import load_encoding
 from prism.search.assemble import GraphBuilder, program_graph
+from prism.search.clock import Clock, noting_interrupts
 from prism.search.cone import Cone, build_cone
 from prism.search.fronts import FrontGenerator
 from prism.search.generate import Generator, Materials, preferred_dag
@@ -46,7 +47,7 @@ from prism.search.ranking import Ranked, best_looking
 from prism.search.situation import Situation
 from prism.search.wiring import Arena
 from prism.verdict import Verdict
-from prism.verify import Admission, Verifier, VerifyLimits
+from prism.verify import Admission, ParallelVerifier, Verifier, VerifyLimits, core_count
 
 Progress = Callable[[str, int, int | None], None]
 """Called with a step's name, how much is done, and of how much (None: unknown)."""
@@ -88,11 +89,14 @@ def search(
     """
     options = SearchOptions() if options is None else options
     options.check()
-    encoding = load_encoding(options.encoding)
-    situation = Situation.of(program, options.sizes, options.device)
-    gate = Gate(load_pruners(options.without, options.also, situation))
-    with _few_collections():
-        return _Search(program, options, encoding, gate, progress or _silent).run()
+    clock = Clock(options.budget_s)
+    with noting_interrupts(clock), deadline(clock.end), _few_collections():
+        encoding = load_encoding(options.encoding)
+        situation = Situation.of(program, options.sizes, options.device)
+        gate = Gate(load_pruners(options.without, options.also, situation))
+        clock.begin()  # imports are not searching
+        parts = _Parts(encoding, gate, clock, progress or _silent)
+        return _Search(program, options, parts).run()
 
 
 @contextmanager
@@ -114,60 +118,82 @@ def _silent(step: str, done: int, total: int | None) -> None:
     """No progress is shown."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a run is given besides program and options."""
+
+    encoding: Encoding
+    gate: Gate
+    clock: Clock
+    progress: Progress
+
+
 class _Search:
     """One run. `run` names the steps in order; the rest is what they share."""
 
-    def __init__(
-        self,
-        program: Program,
-        options: SearchOptions,
-        encoding: Encoding,
-        gate: Gate,
-        progress: Progress,
-    ) -> None:
-        self.start = time.perf_counter()
+    def __init__(self, program: Program, options: SearchOptions, parts: _Parts) -> None:
+        self.clock = parts.clock
         self.program = program
         self.options = options
-        self.answers = Answers(encoding)
-        self.gate = gate
-        self.progress = progress
+        self.answers = Answers(parts.encoding)
+        self.gate = parts.gate
+        self.progress = parts.progress
         self.arena = Arena(program)
-        self.cuts = Cuts()
+        self.cuts = Cuts(is_interrupted=lambda: self.clock.is_interrupted)
         self.seconds: dict[str, float] = {}
         self.limits = Limits(0, 0, 0, 0)
         self.generator: Generator | None = None
         self.candidate_count = 0
         self.judging: Judging | None = None
+        self.verifier: Verifier | ParallelVerifier | None = None
 
     def run(self) -> SearchResult:
         """The pipeline."""
         axioms = load_axioms(self.options.axioms)
         try:
-            cone = self.cone(axioms)
-            self.limits = self.in_numbers(cone)
-            candidates = self.candidates(cone)
-            self.verify(axioms, candidates)
-            unproved = () if self.judging is None else self.judging.unproved
-            if self.options.mode == "tune" and self.generator is not None and unproved:
-                # what an unproved graph had beaten may be right, and then is on the front
-                count = len(unproved)
-                self.cuts.add("unproved", f"fronts: {count} graphs were not proved", count)
-                self.verify(axioms, self.generator.instead(tuple(unproved)))
+            self.steps(axioms)
         except KeyboardInterrupt:
-            self.cuts.add("interrupt", "interrupted: only the graphs proved so far are listed")
+            self.note_interrupt()
         except GraphError as error:
             # more dimensions than the e-graph takes; the program itself is right all the same
             self.cuts.add("e-graph", f"e-graph: {error}")
+        finally:
+            if isinstance(self.verifier, ParallelVerifier):
+                self.verifier.close()
+        if self.clock.is_interrupted:
+            self.note_interrupt()
         return self.result(axioms)
 
-    def cone(self, axioms: AxiomSet) -> Cone:
-        """Saturate, and keep what lies below the program's outputs."""
+    def steps(self, axioms: AxiomSet) -> None:
+        """What may be interrupted."""
+        cone = self.cone(axioms)
+        if cone is None:
+            return
+        self.limits = self.in_numbers(cone)
+        candidates = self.candidates(cone)
+        self.clock.grant_grace()
+        self.verify(axioms, candidates)
+        unproved = () if self.judging is None else self.judging.unproved
+        if self.options.mode == "tune" and self.generator is not None and unproved:
+            # what an unproved graph had beaten may be right, and then is on the front
+            count = len(unproved)
+            self.cuts.add("unproved", f"fronts: {count} graphs were not proved", count)
+            self.verify(axioms, self.generator.instead(tuple(unproved)))
+
+    def note_interrupt(self) -> None:
+        """The answer says that it is only a part."""
+        self.cuts.add("interrupt", "interrupted: only the graphs proved so far are listed")
+
+    def cone(self, axioms: AxiomSet) -> Cone | None:
+        """Saturate, and keep what lies below the program's outputs; None after an interrupt."""
         self.progress("saturate", 0, None)
         begin = time.perf_counter()
         budget = self.options.budget_s
         seconds = SATURATE_S if budget is None else SATURATE_SHARE * budget
         saturation = saturate(self.program, axioms, SaturationLimits(seconds=seconds))
         self.seconds["saturate"] = time.perf_counter() - begin
+        if self.clock.is_interrupted:
+            return None
         cone = build_cone(self.program, saturation)
         for sentence in cone.cuts:
             self.cuts.add("cone", sentence)
@@ -216,7 +242,7 @@ class _Search:
             )
         out = self.generator.candidates(
             cone,
-            lambda share: self.is_late(share * GENERATE_SHARE),
+            lambda share: self.clock.is_late(share * GENERATE_SHARE),
             lambda count: self.progress("generate", count, None),
         )
         self.candidate_count = len(out)
@@ -246,22 +272,20 @@ class _Search:
         """Full terms, and lemmas where these are enough; the program's own graph is known."""
         limits = _verify_limits(self.program)
         verifier = Verifier(self.program, axioms, limits)
+        if self.options.workers != 1:
+            self.verifier = ParallelVerifier(verifier, self.options.workers or core_count())
+        else:
+            self.verifier = verifier
         admission = None
         if self.options.verify == "sample" and count > FEW:
             admission = Admission(self.program, axioms, transfer, verifier.verify)
-        judges = Judges(verifier, limits, admission, self.options.seed)
+        judges = Judges(self.verifier, limits, admission, self.options.seed)
         own = graph_id(program_graph(self.program))
         return Judging(GraphBuilder(self.arena), judges, self.cuts, [own])
 
-    def is_late(self, share: float) -> bool:
-        """Whether this share of the time budget is used up."""
-        budget = self.options.budget_s
-        return budget is not None and time.perf_counter() - self.start > share * budget
-
     def seconds_left(self) -> float:
-        """What is left of the time budget; infinite without one."""
-        budget = self.options.budget_s
-        return math.inf if budget is None else self.start + budget - time.perf_counter()
+        """What is left of the time; infinite without a budget."""
+        return self.clock.end() - time.monotonic()
 
     def result(self, axioms: AxiomSet) -> SearchResult:
         """What was found, the program's own graph as the last resort."""
@@ -282,7 +306,7 @@ class _Search:
                 "grid_dims": self.limits.grid_dims,
                 "loop_dims": self.limits.loop_dims,
             },
-            search_s=time.perf_counter() - self.start,
+            search_s=self.clock.elapsed_s,
             counters=self.counters(),
             options=self.options,
             fingerprint=axioms.fingerprint,

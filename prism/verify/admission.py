@@ -8,7 +8,8 @@ A graph is ADMITTED when
      step, operator by operator, is a proved lemma, and every saver stores the whole value.
 
 Why such a graph computes its program. Let p1, .., pn be the parallel dims of a kernel in the order
-in which loaders apply them, the loop last, and G_j the kernel with the first j of them alone:
+in which loaders apply them, loops last, the outer before the inner, and G_j the kernel with the
+first j of them alone:
 loaders distribute along those, accumulators over the others let their operand through, savers put
 together those. V_j(t) is the value of node t in G_j, one for each index of p1 .. pj, so V_0(t) is
 the whole form and G_n the kernel. By induction over the nodes, V_j(t) stands for V_{j-1}(t) along
@@ -17,7 +18,8 @@ p_j in t's state, at every index of the others:
   loader       Part or Repl of V_{j-1}(t), which is its state's definition; a constant is Repl
   operator     the lemma: it holds for all operands of these dims, so for those at each index
   accumulator  over p_j: of a PARTIAL or PEAK value it gives V_{j-1} by definition, of tiles by the
-               lemma of joining them; over another dim it is not there yet, and lets through
+               lemma of joining them; over a dim after p_j it is not there yet, and lets through;
+               over a loop around p_j it combines what is outside p_j, the same in G_{j-1}
   after it     operators read what is whole outside the loop, so they are the same in G_{j-1}; so
                are those that read nothing the loop partitions
   saver        the lemma that Comb of tiles, or Pick of copies, gives back the whole
@@ -25,7 +27,7 @@ p_j in t's state, at every index of the others:
 Savers undo p_n first, so G_n stores what G_0 does, for all sizes and numbers of chunks, and the
 next kernel loads it. G_0 is a graph of its own, and by (1) it computes the program.
 
-Side conditions: one loop per kernel, since the loop must come last; every tensor between kernels
+Side conditions: loops come last and nest as `check_sgraph` says; every tensor between kernels
 whole (no stack dims); lemmas under the parallel rules alone, with free sizes. A graph that breaks
 one is not admitted, which says nothing: full terms judge it. No state speaks of how long a chunk
 is, so nothing here needs chunks of equal length.
@@ -51,6 +53,7 @@ from prism.ir import (
     GraphOp,
     InputLoader,
     OutputSaver,
+    ParDim,
     ParKind,
     Program,
     SGraph,
@@ -72,6 +75,14 @@ Column = frozenset[tuple[str, DataDim]]
 """The tensors of a kernel that one parallel dim partitions, each with the dim."""
 
 _States = dict[ValueId, State | None]
+
+
+Within = tuple[str, ...]
+"""A loop and those around it, outermost first; none for a grid dim."""
+
+
+def _within(par: ParDim, loops: Sequence[str]) -> Within:
+    return tuple(loops[: loops.index(par.name) + 1]) if par.kind is ParKind.LOOP else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +139,13 @@ class Admission:
         """What a kernel stores, once its values have states along every parallel dim."""
         block = self._values.read(kernel.block, stored)
         pars = (*kernel.grid, *kernel.loops)
-        is_usual = len(kernel.loops) <= 1 and len({p.name for p in pars}) == len(pars)
-        if not is_usual or not block.loops <= {p.name for p in kernel.loops}:
+        loops = [p.name for p in kernel.loops]
+        if len({p.name for p in pars}) < len(pars) or not block.loops <= set(loops):
             raise DoesNotFitError
         maps = self._maps_of(kernel.mapping)
         for par in pars:
             column = maps.get(par.name, frozenset())
-            if not self._placements.is_placed(block, column, is_loop=par.kind is ParKind.LOOP):
+            if not self._placements.is_placed(block, column, _within(par, loops)):
                 raise DoesNotFitError
         values = self._values.values
         return {name: Stored(values[v].whole, values[v].dims) for name, v in block.saves}
@@ -156,8 +167,8 @@ class _Placements:
     def __init__(self, values: Values, guess: Guess) -> None:
         self._all = values
         self._guess = guess
-        self._placed: dict[tuple[int, Column, bool], bool] = {}
-        self._tables: dict[tuple[Column, bool], _Table] = {}
+        self._placed: dict[tuple[int, Column, Within], bool] = {}
+        self._tables: dict[tuple[Column, Within], _Table] = {}
         self._results: dict[tuple[object, ...], State | None] = {}
         self._claims: dict[Step, None] = {}
         self._true: set[Step] = set()
@@ -179,31 +190,31 @@ class _Placements:
             self._results.clear()
         return bool(false)
 
-    def is_placed(self, block: Block, column: Column, *, is_loop: bool) -> bool:
+    def is_placed(self, block: Block, column: Column, within: Within) -> bool:
         """Whether every value of a block has a state, and every saver stores the whole."""
-        key = (block.number, column, is_loop)
+        key = (block.number, column, within)
         known = self._placed.get(key)
         if known is None:
-            known = self._placed[key] = self._place(block, column, is_loop=is_loop)
+            known = self._placed[key] = self._place(block, column, within)
         return known
 
-    def _place(self, block: Block, column: Column, *, is_loop: bool) -> bool:
-        table = self._table(block, column, is_loop=is_loop)
+    def _place(self, block: Block, column: Column, within: Within) -> bool:
+        table = self._table(block, column, within)
         if len(table.of) != len(column):
             return False  # two dims of one tensor, or a dim that the program does not have
         if not table.lost.isdisjoint(block.distinct):
             return False
         for target, v in block.saves:
-            wanted = REPLICATED if is_loop else table.of.get(target, REPLICATED)
+            wanted = REPLICATED if within else table.of.get(target, REPLICATED)
             if table.states[v] != wanted:
                 return False
-            if not is_loop and not self._saves(wanted, self._all.values[v].dims):
+            if not within and not self._saves(wanted, self._all.values[v].dims):
                 return False
         return True
 
-    def _table(self, block: Block, column: Column, *, is_loop: bool) -> _Table:
+    def _table(self, block: Block, column: Column, within: Within) -> _Table:
         """The states along a column, those of the block's values among them."""
-        key = (column, is_loop)
+        key = (column, within)
         if key not in self._tables:
             bit = self._all.bit
             self._tables[key] = _Table({t: bit[dim] for t, dim in column if dim in bit})
@@ -212,7 +223,7 @@ class _Placements:
             for v in block.values:
                 if v not in table.states:
                     value = self._all.values[v]
-                    state = self._state(value, table.of, table.states, is_loop=is_loop)
+                    state = self._state(value, table.of, table.states, within)
                     table.states[v] = state
                     if state is None:
                         table.lost.add(v)
@@ -223,8 +234,7 @@ class _Placements:
         value: Value,
         of: Mapping[str, State],
         states: _States,
-        *,
-        is_loop: bool,
+        within: Within,
     ) -> State | None:
         """The state of a value; None where it has none, or the step to it does not hold."""
         if value.source:
@@ -235,9 +245,9 @@ class _Placements:
         if len(operands) < len(read):
             return None
         if value.kind is not None:
-            return self._accumulated(value, operands[0]) if is_loop else operands[0]
+            return self._accumulated(value, operands[0], within)
         is_whole = all(state == REPLICATED for state in operands)
-        if is_loop and (is_whole or value.is_after):
+        if within and (is_whole or within[-1] in value.after):
             return REPLICATED if is_whole else None
         if not operands:
             return REPLICATED
@@ -255,8 +265,12 @@ class _Placements:
             return None
         return result
 
-    def _accumulated(self, value: Value, state: State) -> State | None:
-        """What an accumulator makes of a value over its own loop: the whole, or nothing known."""
+    def _accumulated(self, value: Value, state: State, within: Within) -> State | None:
+        """What an accumulator makes of a value; None where that is not known."""
+        if value.loop not in within:
+            return state  # of a dim before its loop
+        if value.loop != within[-1]:
+            return state if state == REPLICATED else None
         match value.kind:
             case AccumulatorKind.SUM:
                 is_whole = state == PARTIAL

@@ -30,6 +30,7 @@ from prism.egraph import (
     build_program,
     new_bank,
 )
+from prism.egraph.session import OutOfTimeError
 from prism.errors import GraphError
 from prism.ir import Program, SGraph
 from prism.verdict import Verdict
@@ -119,6 +120,12 @@ class Verifier:
     def room(self, coming: int) -> int:  # noqa: ARG002 - where there are workers it counts
         """Blocks that should be under way when `coming` graphs have not begun: one at a time."""
         return 1
+
+    def thread_fault(self, graph: SGraph) -> str | None:
+        """Why a graph's thread graphs are not proved; None where they are, or time is over."""
+        with suppress(OutOfTimeError):
+            self.threads.faults([graph])
+        return self.threads.known_fault(graph)
 
     def built(self, graphs: Sequence[SGraph]) -> list[Terms | None]:
         """The terms of each graph; None where its values do not fit together."""

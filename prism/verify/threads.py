@@ -11,7 +11,8 @@ is had by every thread alike, and any one of them may write it.
 
 The operands are free: of each only the dims are known. So a claim holds for the tiles that a block
 has, in every iteration, whatever they are, and two thread graphs with the same operators, dims and
-maps make one claim, proved once. egglog judges it by the parallel rules alone (`pairs`).
+maps make one claim, proved once. egglog judges it by the parallel rules alone (`pairs`). Operators
+that are not elementwise have claims too: they are there to be refused.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ from prism.egraph import (
 from prism.errors import GraphError
 from prism.ir import (
     Apply,
+    DataDim,
     GraphOp,
     InputLoader,
     OutputSaver,
     SGraph,
+    TensorId,
     ThreadGraph,
-    ThreadKey,
+    ThreadShape,
     check_threads,
-    thread_graphs,
+    thread_graph,
     thread_kernel,
-    thread_key,
+    thread_shapes,
 )
 from prism.verify.pairs import PairJudge
 
@@ -66,10 +69,11 @@ class ThreadProofs:
     """What has been proved of thread graphs under one axiom set."""
 
     def __init__(self, axioms: AxiomSet) -> None:
+        self._axioms = axioms
         self._terms = _ClaimTerms()
         self._judge = PairJudge(self._terms.bank, axioms)
         self._verdicts: dict[ThreadClaim, bool] = {}
-        self._claims: dict[ThreadKey, tuple[tuple[ThreadGraph, ThreadClaim], ...]] = {}
+        self._claims: dict[ThreadShape, ThreadClaim] = {}
 
     def __len__(self) -> int:
         """How many claims hold."""
@@ -77,16 +81,21 @@ class ThreadProofs:
 
     def faults(self, graphs: Sequence[SGraph]) -> tuple[str | None, ...]:
         """For each graph why its thread graphs may not be used; None where all are proved."""
-        kernels = [kernel for graph in graphs for kernel in graph.kernels]
-        self.holds(claim for kernel in kernels for _, claim in self._of(kernel))
+        for kernel in (kernel for graph in graphs for kernel in graph.kernels):
+            for nodes, shape in thread_shapes(kernel):
+                if shape not in self._claims:
+                    threads = thread_graph(kernel, nodes)
+                    self._claims[shape] = claim_of(thread_kernel(kernel, threads))
+        self.holds(self._claims.values())
         return tuple(self.known_fault(graph) for graph in graphs)
 
     def known_fault(self, graph: SGraph) -> str | None:
         """The same for one graph, by what was judged before; nothing is judged now."""
         for k, kernel in enumerate(graph.kernels):
-            for one, claim in self._of(kernel):
-                if not self._verdicts.get(claim, True):
-                    return f"kernel {k}: {_reason(one)}"
+            for nodes, shape in thread_shapes(kernel):
+                claim = self._claims.get(shape)
+                if claim is not None and not self._verdicts.get(claim, True):
+                    return f"kernel {k}: {_reason(nodes)}"
         return None
 
     def fault(self, kernel: GraphOp, threads: Sequence[ThreadGraph]) -> str | None:
@@ -97,18 +106,7 @@ class ThreadProofs:
             return str(error)
         claims = {one: claim_of(thread_kernel(kernel, one)) for one in threads}
         holds = self.holds(claims.values())
-        return next((_reason(one) for one, claim in claims.items() if not holds[claim]), None)
-
-    def _of(self, kernel: GraphOp) -> tuple[tuple[ThreadGraph, ThreadClaim], ...]:
-        """The thread graphs of a kernel and what each claims."""
-        key = thread_key(kernel)
-        known = self._claims.get(key)
-        if known is None:
-            known = tuple(
-                (one, claim_of(thread_kernel(kernel, one))) for one in thread_graphs(kernel)
-            )
-            self._claims[key] = known
-        return known
+        return next((_reason(one.nodes) for one, claim in claims.items() if not holds[claim]), None)
 
     def holds(self, claims: Iterable[ThreadClaim]) -> dict[ThreadClaim, bool]:
         """Whether each claim was proved; those not asked before are judged now, together."""
@@ -122,29 +120,35 @@ class ThreadProofs:
                 continue  # the shares do not even fit together
         pairs = {(claim, n): pair for claim, both in sides.items() for n, pair in enumerate(both)}
         equal = self._judge.equal(pairs)
-        for claim in new:
-            self._verdicts[claim] = claim in sides and all(
-                equal[claim, n] for n in range(len(sides[claim]))
-            )
+        found = dict.fromkeys(new, False)
+        for claim, both in sides.items():
+            found[claim] = all(equal[claim, n] for n in range(len(both))) or self._alone(both)
+        self._verdicts |= found
         return {claim: self._verdicts[claim] for claim in asked}
+
+    def _alone(self, sides: Sequence[tuple[TermId, TermId]]) -> bool:
+        """A claim in an e-graph of its own: in company, others may have reached the limits."""
+        return all(PairJudge(self._terms.bank, self._axioms).equal(dict(enumerate(sides))).values())
 
 
 def claim_of(shared: GraphOp) -> ThreadClaim:
     """What a thread graph claims, read as a kernel (`thread_kernel`)."""
+    pars = [par.name for par in shared.grid]
     along = {(v.tensor, v.par): v.dim for v in shared.mapping.true}
-    stored = (n.dims for n in shared.block.nodes if isinstance(n, InputLoader | OutputSaver))
-    number = {dim: i for i, dim in enumerate(dict.fromkeys(d for dims in stored for d in dims))}
-    number |= {d: number.get(d, len(number)) for d in along.values()}
+    number: dict[DataDim, int] = {}
+    reads, nodes, writes = [], [], []
+
+    def numbers(dims: Iterable[DataDim]) -> tuple[int, ...]:
+        return tuple([number.setdefault(d, len(number)) for d in dims])
 
     def maps(value: str) -> Maps:
-        dims = (along.get((value, par.name)) for par in shared.grid)
-        return tuple(REPLICATED if d is None else number[d] for d in dims)
+        dims = [along.get((value, par)) for par in pars]
+        return tuple([REPLICATED if d is None else numbers((d,))[0] for d in dims])
 
-    reads, nodes, writes = [], [], []
     for node in shared.block.nodes:
         match node:
             case InputLoader(source=source, dims=dims):
-                reads.append((tuple(number[d] for d in dims), maps(source)))
+                reads.append((numbers(dims), maps(source)))
             case Apply(op=op, operands=operands, dim=dim):
                 nodes.append((op, operands, -1 if dim is None else number[dim]))
             case OutputSaver(operand=operand, target=target):
@@ -154,9 +158,9 @@ def claim_of(shared: GraphOp) -> ThreadClaim:
     return ThreadClaim(tuple(reads), tuple(nodes), tuple(writes))
 
 
-def _reason(threads: ThreadGraph) -> str:
-    nodes = ", ".join(f"%{i}" for i in threads.nodes)
-    return f"nothing proves that threads may share the elementwise operators {nodes}"
+def _reason(nodes: Sequence[TensorId]) -> str:
+    listed = ", ".join(f"%{i}" for i in nodes)
+    return f"nothing proves that threads may share the elementwise operators {listed}"
 
 
 class _ClaimTerms:

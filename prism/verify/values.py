@@ -34,7 +34,8 @@ class Value(NamedTuple):
     """A block node together with all it depends on; equal ones are one in all graphs.
 
     `dims` is a bit mask; `whole` is what it is without parallel dims. `source` is what a loader
-    loads, `kind` and `dim` are an accumulator's own.
+    loads; `kind`, `dim` and `loop` are an accumulator's own; `after` are the loops that the value
+    waits for.
     """
 
     whole: WholeId
@@ -43,8 +44,9 @@ class Value(NamedTuple):
     operands: tuple[ValueId, ...] = ()
     dim: int = -1
     kind: AccumulatorKind | None = None
-    is_after: bool = False
+    after: frozenset[str] = frozenset()
     source: str = ""
+    loop: str = ""
 
 
 class Stored(NamedTuple):
@@ -166,13 +168,16 @@ class Values:
                 raise DoesNotFitError
             dims &= ~(1 << dim)
         whole = self._whole(node.op, dim, *(value.whole for value in read))
-        is_after = any(value.is_after for value in read)
-        return Value(whole, dims, node.op, operands, dim, is_after=is_after)
+        after = frozenset().union(*(value.after for value in read))
+        return Value(whole, dims, node.op, operands, dim, after=after)
 
     def _accumulated(self, node: Accumulator, operand: ValueId) -> Value:
         read = self.values[operand]
         dim = -1 if node.dim is None else self._mask((node.dim,)).bit_length() - 1
-        return Value(read.whole, read.dims, "", (operand,), dim, node.kind, is_after=True)
+        after = read.after | {node.par}
+        return Value(
+            read.whole, read.dims, "", (operand,), dim, node.kind, after=after, loop=node.par
+        )
 
     def _mask(self, dims: Sequence[DataDim]) -> int:
         """Dims as a bit mask."""

@@ -40,11 +40,11 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop, and how
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     with Connection(descriptor) as connection:
+        connection.send(None)  # ready
         setup: Setup = connection.recv()
         axioms = make_axiom_set(setup.axiom_files)
         verifier = Verifier(setup.program, axioms, setup.limits)
         gc.freeze()
-        connection.send(None)  # ready
         while True:
             try:
                 request: Request = connection.recv()

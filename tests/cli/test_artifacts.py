@@ -25,6 +25,38 @@ def test_show_prints_one_graph_in_the_form_that_parses_back(prism, prism_json, a
     assert format_sgraph(parse_sgraph(text)) == text == first["text"]
 
 
+SCALED_MATMUL = """
+def scaled(x: "n d", w: "d h", g: "n"):
+    return (x @ w) * g[:, None]
+"""
+
+
+def test_show_prints_thread_graphs_with_their_grid_and_maps(prism, prism_json, tmp_path):
+    source, saved = tmp_path / "scaled.py", tmp_path / "scaled.json"
+    source.write_text(SCALED_MATMUL)
+    assert prism("search", f"{source}:scaled", "--grid-dims", "1", "-o", saved).exit_code == 0
+    for graph in prism_json("show", saved)["graphs"]:
+        text = prism("show", saved, "--graph", graph["id"]).stdout
+        assert text.startswith(graph["text"])
+        assert format_sgraph(parse_sgraph(text)) == graph["text"]
+        derived = text.removeprefix(graph["text"]).splitlines()
+        (found,) = graph["thread_graphs"]
+        assert [line for line in derived if "thread graph" in line] == [
+            f"# kernel 0, thread graph {n}" for n in range(len(found))
+        ]
+        for threads in found:
+            assert f"#   grid {', '.join(threads['grid'])}" in derived
+            assert [*threads["reads"], *threads["writes"]] == list(threads["maps"])
+            for value, maps in threads["maps"].items():
+                true = [f"m[{value},{dim},{par}]" for par, dim in maps.items() if dim is not None]
+                assert any(all(var in line for var in true) for line in derived)
+        scaling = next(t for t in found if "g" in t["reads"])
+        (written,) = scaling["writes"]
+        along = {par: dim for par, dim in scaling["maps"][written].items() if dim != "n"}
+        assert along, "the result has another dim than n, along which g is replicated"
+        assert all(scaling["maps"]["g"][par] is None for par in along)
+
+
 def test_a_wrong_graph_id_lists_the_known_ones(prism, artifact):
     assert_refused(prism("show", artifact, "--graph", "nope", "--json"), "'nope'", "program")
 

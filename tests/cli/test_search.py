@@ -98,6 +98,8 @@ def test_a_search_that_finds_nothing_is_a_negative_answer(prism, prism_json):
         (["--grid-dims", "4"], ["--grid-dims", "4"]),
         (["--loop-dims", "3"], ["--loop-dims", "3"]),
         (["--loop-dims", "2", "--mode", "tune"], ["mode tune searches one loop, not 2"]),
+        (["--workers", "-1"], ["--workers", "auto", "'-1'"]),
+        (["--workers", "many"], ["--workers", "auto", "'many'"]),
         (["--budget", "0"], ["--budget", "0"]),
         (["--budget", "soon"], ["--budget", "'soon'"]),
         (["--concrete", "imap"], ["--concrete imap needs --generator forward"]),
@@ -115,6 +117,13 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_search(
     (tmp_path / "file").write_text("")
     path = place.format(folder=tmp_path)
     assert_refused(prism("search", "matmul", "-o", path), "cannot write", path)
+
+
+@pytest.mark.parametrize("workers", ["2", "0", "auto"])
+def test_workers_change_nothing(prism_json, workers):
+    alone = prism_json("search", "matmul", "--grid-dims", "1")
+    shared = prism_json("search", "matmul", "--grid-dims", "1", "--workers", workers)
+    assert shared["graphs"] == alone["graphs"]
 
 
 def test_the_forward_generator_reports_its_states(prism_json):

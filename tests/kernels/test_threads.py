@@ -9,6 +9,7 @@ from kernels.cases import RMSNORM_FORMS
 from kernels.kernel_chains import CHAINS
 from kernels.legal import mugraph, random_mugraph
 from kernels.programs import ATTENTION, SOFTMAX
+from nested import RIGHT
 from strategies import random_program
 
 from prism.errors import KernelError
@@ -18,6 +19,7 @@ from prism.ir import (
     Apply,
     Const,
     InputLoader,
+    MuGraph,
     OutputSaver,
     SizeOf,
     all_sizes,
@@ -160,6 +162,18 @@ def test_every_thread_graph_of_rmsnorm_is_in_one_nest(form):
 @pytest.mark.parametrize("name", CHAINS)
 def test_every_thread_graph_of_several_kernels_is_in_one_nest(name):
     assert check_one_nest_each(CHAINS[name]) == 0
+
+
+TWO_LOOPS = {name: graph for name, graph in RIGHT.items() if name != "one dim split twice"}
+"""Those that kernels are emitted for."""
+
+
+@pytest.mark.parametrize("name", TWO_LOOPS)
+def test_every_thread_graph_within_two_loops_is_in_one_nest(name):
+    graph = TWO_LOOPS[name]
+    sizes = bind_sizes(graph.program, dict.fromkeys(graph.program.size_names, 6))
+    counts = tuple(tuple((p.name, 2) for p in (*k.grid, *k.loops)) for k in graph.kernels)
+    assert check_one_nest_each(MuGraph(graph, tuple(sizes.items()), counts)) == 0
 
 
 def range_safe_programs():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import brute_force_kernels
 import pytest
 import search_programs as programs
 from brute_force import Expected, count_of, generated
@@ -18,6 +19,7 @@ from brute_force_terms import vocabulary
 from prism import frontend as pr
 from prism.ir import OPS, Apply, check_sgraph, stack_dims
 from prism.search import SearchOptions, explain, search
+from prism.search.plans import cuts as plan_cuts
 from prism.search.plans import pieces
 
 PLANS = SearchOptions(
@@ -140,6 +142,19 @@ def test_the_programs_are_not_all_alike():
     counts = Counter(count_of(generated(seed)) for seed in SEEDS)
     assert len(SEEDS) >= 20
     assert all(counts[size] >= 3 for size in (2, 3, 4))
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_so_it_does_where_fewer_values_may_be_saved(most, monkeypatch):
+    """The limit leaves out what it says, nothing else; and brute force sees what is lost."""
+    program = programs.trace(three_of_one)
+    every = listed(program)
+    monkeypatch.setattr(brute_force_kernels, "MOST_SAVED", most)
+    proved, _ = expected_plans(Expected(program, count_of(program)), tied=True)
+    assert every.keys() - proved.keys()
+    monkeypatch.setattr(plan_cuts, "MAX_CROSSING", most)
+    assert_same(listed(program), proved)
+    assert search(program, PLANS).counters["cut"]["crossing"] > 0
 
 
 # --- what is cut is said ------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from verify.test_graphs import mutants
 from prism.egraph import load_axioms, make_axiom_set
 from prism.errors import GraphError
 from prism.ir import (
-    LOOP_DIM,
     Mapping,
     MapVar,
     check_sgraph,
@@ -104,7 +103,7 @@ def remapped(graph, chance):
         base = chance.choice([*sorted({d for dims in tensors.values() for d in dims}), None])
         for name, dims in tensors.items():
             dim = base if chance.random() < 0.85 else chance.choice([*dims, None])
-            if dim in dims and not (par == LOOP_DIM and name.startswith("out")):
+            if dim in dims and not (par in kernel.loops and name.startswith("out")):
                 true.add(MapVar(name, dim, par.name))
     return replace(graph, kernels=(replace(kernel, mapping=Mapping(frozenset(true))),))
 

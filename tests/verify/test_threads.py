@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 from nested import RIGHT
 from strategies import random_sgraph
 
+from prism import frontend as pr
 from prism.egraph import AxiomFile, load_axioms, make_axiom_set
 from prism.errors import GraphError
+from prism.frontend import trace
 from prism.ir import (
     Apply,
     BlockGraph,
@@ -29,6 +32,7 @@ from prism.ir import (
 )
 from prism.ir.blocks import _Launch
 from prism.ir.evaluate import Value
+from prism.search import SearchOptions, search
 from prism.search.explain import explain
 from prism.search.explain_threads import ThreadExplainer, explain_threads
 from prism.verify import ThreadProofs, Verdict, claim_of, verify_graphs
@@ -232,6 +236,19 @@ def test_a_graph_whose_threads_are_not_proved_is_not_proved(axioms):
     )
 
 
+def test_a_search_says_why_such_a_graph_is_rejected(axioms, tmp_path):
+    for file in without(axioms, "exp-part").files:
+        (tmp_path / Path(file.name).name).write_text(file.text, encoding="utf-8")
+    program = trace(lambda x, w: pr.exp(x) @ w, x="n d", w="d h")
+    for folder, is_weak in (("prism", False), (str(tmp_path), True)):
+        # along h alone nothing but threads takes tiles of the exponential
+        result = search(program, SearchOptions(axioms=(folder,), grid_dims=1, max_accumulators=0))
+        reasons = [r.reason for r in result.rejected if r.verdict is Verdict.NOT_PROVED]
+        assert any("threads may share" in reason for reason in reasons) is is_weak
+        along = {v.dim for g in result.graphs for k in g.graph.kernels for v in k.mapping.true}
+        assert ("h" in along) is not is_weak
+
+
 def test_without_axioms_nothing_is_proved():
     proofs = ThreadProofs(make_axiom_set(()))
     assert None not in proofs.faults([parse_sgraph(CHAIN)])
@@ -247,3 +264,20 @@ def test_more_dims_than_the_e_graph_takes_are_not_proved(proofs):
         shared = GraphOp(grid[:count], (), Mapping(frozenset(true)), BlockGraph(nodes))
         claim = claim_of(shared)
         assert proofs.holds([claim])[claim] is is_proved
+
+
+GROWING = (
+    '(rewrite (Tanh x) (Tanh (Abs x)) :ruleset parallel :name "tanh-grows")\n\n'
+    '(rewrite (Tanh x) (Tanh (Neg x)) :ruleset parallel :name "tanh-grows-too")'
+)
+
+
+def test_a_rule_that_grows_for_ever_takes_no_other_claim_along(axioms):
+    growing = make_axiom_set((*axioms.files, AxiomFile("growing.egg", GROWING)))
+    lacking = without(growing, "maximum-part-part")
+    right = parse_sgraph(CHAIN)
+    culprit = parse_sgraph(CHAIN.replace("exp(", "tanh(").replace("mul(", "maximum("))
+    for graphs in ([right, culprit], [culprit, right]):
+        faults = dict(zip(graphs, ThreadProofs(lacking).faults(graphs), strict=True))
+        assert faults[right] is None
+        assert "nothing proves" in faults[culprit]

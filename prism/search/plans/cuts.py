@@ -18,11 +18,12 @@ MAX_CROSSING = 3
 
 
 class CutTable:
-    """The cuts of one op DAG."""
+    """The cuts of one op DAG; `wide_count` are those left out because too many values cross."""
 
     def __init__(self, arena: Arena, wired: Wired) -> None:
         self._arena = arena
         self._wired = wired
+        self.wide_count = 0
         self._readers: Mapping[TermId, list[TermId]] = {term: [] for term in wired.nodes}
         for term in wired.nodes:
             for operand in set(arena.terms[term].operands):
@@ -45,7 +46,9 @@ class CutTable:
                 stack.append((place + 1, below))
                 if all(t in below or t not in inside for t in terms[nodes[place]].operands):
                     stack.append((place + 1, below | {nodes[place]}))
-            elif below and len(self.crossing(below)) <= MAX_CROSSING:
+            elif below and len(self.crossing(below)) > MAX_CROSSING:
+                self.wide_count += 1
+            elif below:
                 found += 1
                 yield below
 

@@ -245,6 +245,8 @@ class PlanGenerator:
         self._count["plan_dags"] += 1
         table = CutTable(self._materials.arena, wired)
         cuts = tuple(table.cuts(MAX_CUTS))
+        if table.wide_count:
+            self._materials.cuts.add("crossing", count=table.wide_count)
         if len(cuts) == MAX_CUTS:
             self._materials.cuts.add("cuts", "kernels: one op DAG has too many cuts")
         return _Dag(wired, table, cuts)

@@ -1,0 +1,282 @@
+"""Looks for poison: rules that together make different values equal.
+
+Each rule may pass its own test and yet prove, with others, that -x = x or that 0 = 1: where an
+operator has no meaning to test (a helper), or a test had a blind spot. So small e-graphs of generic
+terms (inputs, constants, the rule's own left side over tiles, copies and whole values) run a few
+iterations of everything, and each e-class is evaluated: two e-nodes of one class that differ on
+random inputs are poison. The rules to blame are found by removal.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from prism.egraph.axioms import AxiomSet, DirectedRule
+from prism.egraph.bank import TermBank, TermId, TermType
+from prism.egraph.meaning import Array, Meaning, Sizes
+from prism.egraph.sexpr import Atom, SExpr
+from prism.egraph.session import Limits, OutOfTimeError, Row, Session, Table, deadline
+from prism.egraph.signature import (
+    ALGEBRA,
+    ALGEBRA_VERIFY,
+    PAR_RULES,
+    Constructor,
+    Sort,
+    constructors,
+)
+from prism.egraph.soundness import DATA, NAMES, PARS
+from prism.errors import GraphError, SizeError
+
+POISON_LIMITS = Limits(nodes=1_500, iterations=6, seconds=3.0)
+SIZES = Sizes({0: 4, 1: 4, 2: 4}, {PARS[0]: 2, PARS[1]: 2})
+_INPUTS = {"x": (0, 1), "y": (0, 1), "z": (0,), "w": (2,)}
+_CONSTANTS = (0.0, 1.0, 2.0, -1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """`claim`: what was proved and is false; `rules`: a smallest set of rules that proves it."""
+
+    claim: str
+    rules: tuple[str, ...]
+
+
+def find_poison(
+    axioms: AxiomSet, suspects: Sequence[DirectedRule], *, limits: Limits = POISON_LIMITS
+) -> Iterator[tuple[DirectedRule, Poison | None]]:
+    """For each suspect, the poison that shows on terms it applies to, if any.
+
+    Rules found to blame are left out from there on; poison of the other axioms is not reported.
+    """
+    for rule in suspects:
+        known = [s for s in suspects if s in axioms.rules]
+        claim = _claim(axioms, rule, limits) if rule in known else None
+        names = _smallest(axioms, rule, known, limits) if claim is not None else ()
+        axioms = _only(axioms, [r for r in axioms.rules if r.name not in names])
+        yield rule, Poison(claim, names) if claim is not None and names else None
+
+
+def _smallest(
+    axioms: AxiomSet, rule: DirectedRule, suspects: Sequence[DirectedRule], limits: Limits
+) -> tuple[str, ...]:
+    """Suspects of whom none can be left out if the terms of `rule` are to show poison.
+
+    Empty if the poison is not theirs.
+    """
+    names = {s.text for s in suspects}
+    others = [r for r in axioms.rules if r.text not in names]
+    if _claim(_only(axioms, others), rule, limits) is not None:
+        return ()
+    kept = list(suspects)
+    step = max(1, len(kept) // 2)
+    while True:
+        for start in range(0, len(kept), step):
+            fewer = kept[:start] + kept[start + step :]
+            if _claim(_only(axioms, [*others, *fewer]), rule, limits) is not None:
+                kept = fewer
+                break
+        else:
+            if step == 1:
+                return tuple(r.name for r in kept)
+            step = max(1, step // 2)
+
+
+def _only(axioms: AxiomSet, rules: Iterable[DirectedRule]) -> AxiomSet:
+    return replace(axioms, rules=tuple(rules))
+
+
+def _claim(axioms: AxiomSet, rule: DirectedRule, limits: Limits) -> str | None:
+    """Something false that the axioms prove about generic terms of a rule, or None."""
+    helpers = {helper.name: helper for helper in axioms.helpers}
+    for seed in range(2):
+        terms = Terms(helpers)
+        roots = terms.generic(rule, random.Random(seed))
+        heads = terms.bank.heads | rule.needs | {"Const", "Size"}
+        session = Session(axioms, {PAR_RULES, ALGEBRA, ALGEBRA_VERIFY}, heads)
+        session.insert(terms.bank, tuple(enumerate(roots)))
+        run_up_to(session, limits)
+        claim = false_claim(session.table())
+        if claim is not None:
+            return claim
+    return None
+
+
+def run_up_to(session: Session, limits: Limits) -> bool:
+    """Run all rulesets until nothing changes (then true) or a limit is reached."""
+    with deadline(time.monotonic() + limits.seconds):
+        for _ in range(limits.iterations):
+            try:
+                if not session.iterate(PAR_RULES, ALGEBRA, ALGEBRA_VERIFY):
+                    return True
+            except OutOfTimeError:
+                return False
+            if session.node_count() > limits.nodes:
+                return False
+    return False
+
+
+class Terms:
+    """Generic terms: every leaf a whole input, tiles and copies made of them."""
+
+    def __init__(self, helpers: dict[str, Constructor]) -> None:
+        self.bank = TermBank(NAMES, is_strict=False)
+        self.helpers = helpers
+
+    def generic(self, rule: DirectedRule, rng: random.Random) -> list[TermId]:
+        """Leaves, simple terms over them, and left sides of the rule over all of them."""
+        leaves = [self.input(name) for name in _INPUTS]
+        numbers = [self.bank.const(value) for value in _CONSTANTS]
+        x, one = leaves[0], numbers[1]
+        roots = [*leaves, *numbers, self.bank.make("Add", (x, one)), self.bank.make("Neg", (x,))]
+        roots += [self.bank.make("Add", (numbers[1], numbers[1])), self.bank.make("Size", (), (0,))]
+        for _ in range(200):
+            binding = self.binding(rule, rng, leaves)
+            try:
+                roots.append(self.build(rule.left, binding))
+            except (GraphError, KeyError):
+                continue
+            if len(roots) >= 18:
+                break
+        return roots
+
+    def input(self, name: str) -> TermId:
+        """A whole input."""
+        return self.bank.input(name, [NAMES[d] for d in _INPUTS[name]])
+
+    def binding(
+        self, rule: DirectedRule, rng: random.Random, leaves: Sequence[TermId]
+    ) -> dict[str, int]:
+        """Random leaves for the variables, distributed at random in a parallel rule."""
+        out: dict[str, int] = {}
+        for name, sort in rule.variables.items():
+            if sort is not Sort.TERM:
+                out[name] = rng.choice(DATA if sort is Sort.DATA else PARS)
+        common = [p for p in PARS if rule.ruleset == PAR_RULES and rng.random() < 0.5]
+        for name, sort in rule.variables.items():
+            if sort is Sort.TERM:
+                term = rng.choice(leaves)
+                for par in common:
+                    term = self.distributed(term, par, rng)
+                out[name] = term
+        return out
+
+    def distributed(self, term: TermId, par: int, rng: random.Random) -> TermId:
+        """Tiles or copies of a value along a parallel dimension."""
+        dims = [d for d, split in self.bank.type_of(term).splits.items() if not split]
+        if dims and rng.random() < 0.6:
+            return self.bank.make("Part", (term,), (rng.choice(dims), par))
+        return self.bank.make("Repl", (term,), (par,))
+
+    def build(self, expr: SExpr, binding: dict[str, int]) -> TermId:
+        """The term of a side; a helper has no type and so no place in the bank.
+
+        Raises:
+            GraphError: values that do not fit together, or a helper.
+        """
+        if isinstance(expr, Atom):
+            return binding[expr.text]
+        constructor = constructors().get(expr.head)
+        if constructor is None:
+            raise GraphError(f"{expr.head} is a helper")
+        children: list[TermId] = []
+        attributes: list[int | str] = []
+        for item, sort in zip(expr.items[1:], constructor.arguments, strict=True):
+            match sort:
+                case Sort.TERM:
+                    children.append(self.build(item, binding))
+                case Sort.TEXT:
+                    attributes.append(str(item).strip('"'))
+                case _:
+                    attributes.append(binding[str(item)])
+        return make_term(self.bank, expr.head, tuple(children), tuple(attributes))
+
+
+def make_term(
+    bank: TermBank, head: str, children: tuple[TermId, ...], attributes: tuple[int | str, ...]
+) -> TermId:
+    """A term in which a contraction is over a dimension of both operands, as in every program.
+
+    Raises:
+        GraphError: the operands do not fit together.
+    """
+    if head == "Matmul" and any(attributes[0] not in bank.type_of(c).splits for c in children):
+        raise GraphError("a contraction over a dimension that an operand lacks")
+    return bank.make(head, children, attributes)
+
+
+def false_claim(table: Table) -> str | None:
+    """Two terms of one class whose values differ on random inputs, in words, or None."""
+    reader = _Reader()
+    todo = list(table.rows)
+    while True:
+        waiting: list[Row] = []
+        for row in todo:
+            if not all(child in reader.terms for child in row.children):
+                waiting.append(row)
+                continue
+            claim = reader.read(row)
+            if claim is not None:
+                return claim
+        if len(waiting) == len(todo):
+            return None
+        todo = waiting
+
+
+class _Reader:
+    """Evaluates e-nodes, the first of a class as its representative."""
+
+    def __init__(self) -> None:
+        self.bank = TermBank(NAMES, is_strict=False)
+        rng = np.random.default_rng(0)
+        inputs: dict[str, Array] = {}
+        self.meaning = Meaning(self.bank, SIZES, inputs)
+        for name, dims in _INPUTS.items():
+            self.bank.input(name, [NAMES[d] for d in dims])
+            shape = self.meaning.shape(TermType({d: () for d in dims}, frozenset()))
+            inputs[name] = rng.uniform(0.3, 1.7, shape)
+        self.terms: dict[int, TermId] = {}
+
+    def read(self, row: Row) -> str | None:
+        """Compute a row; the claim it makes if its class has another value."""
+        try:
+            children = tuple(self.terms[child] for child in row.children)
+            if row.head == "Input":
+                term = self.bank.input(
+                    str(row.attributes[0]),
+                    [NAMES[d] for d in _INPUTS[str(row.attributes[0])]],
+                )
+            else:
+                term = make_term(self.bank, row.head, children, row.attributes)
+            value = self.meaning.value(term)
+        except (GraphError, SizeError, KeyError):
+            return None  # a helper, or a term that only a rule's guard speaks about
+        known = self.terms.setdefault(row.owner, term)
+        if known == term or _agree(self.meaning.value(known), value):
+            return None
+        return f"{self.text(known)} = {self.text(term)}"
+
+    def text(self, term: TermId) -> str:
+        """A term as in an axiom file, named dimensions."""
+        node = self.bank.node(term)
+        if node.head in {"Input", "Const"}:
+            return str(node.attributes[0])
+        names = [
+            f"p{a - PARS[0]}" if isinstance(a, int) and a in PARS else f"d{a}"
+            for a in node.attributes
+        ]
+        return f"({' '.join((node.head, *map(self.text, node.children), *names))})"
+
+
+def _agree(a: Array, b: Array) -> bool:
+    """Whether two values are equal wherever both are defined and not too large to tell."""
+    try:
+        a, b = np.broadcast_arrays(a, b)
+    except ValueError:
+        return False
+    both = np.isfinite(a) & np.isfinite(b) & (np.abs(a) < 1e8) & (np.abs(b) < 1e8)
+    return bool(np.allclose(a[both], b[both], rtol=1e-5, atol=1e-5))

@@ -273,12 +273,10 @@ def _search_options(
 ) -> SearchOptions:
     """What `optimize` searches for: in tune mode, these sizes on this device alone.
 
-    One search for all sizes would be made once and kept, one for these takes 0.05 to 2 s each time.
-    But that for all lists up to twenty times as many graphs and is cut by its budget on programs
-    like qk_attention (501 graphs, not complete after 6 s; with sizes 45, complete after 2 s), while
-    tuning has to rank and try what is listed: on a busy machine 30 s were over before the 501 were
-    planned, and enough to rank half of the configs of the 45. On the CPU the best predicted
-    time is the same within 4 %, which is how much sampled configs differ.
+    One search for all sizes would be made once and kept. But it lists up to twenty times as many
+    graphs, and is cut by its budget on programs like qk_attention (501 graphs, not complete after
+    6 s; with sizes 45, complete after 2 s), while tuning has to rank and try what is listed. On the
+    CPU the best predicted time is the same within 4 %, which is how much sampled configs differ.
     """
     try:
         from prism.search import (  # noqa: PLC0415 - the search half

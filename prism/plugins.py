@@ -33,9 +33,7 @@ class Group(Enum):
     WORKLOAD = "prism.workloads"
 
 
-_MADE = frozenset(
-    {Group.ENCODING, Group.PROVER, Group.PRUNER, Group.STRATEGY, Group.TARGET}
-)
+_MADE = frozenset({Group.ENCODING, Group.PROVER, Group.PRUNER, Group.STRATEGY, Group.TARGET})
 """Groups whose plug-ins are called to make what is used; of a workload its loader says the same."""
 
 

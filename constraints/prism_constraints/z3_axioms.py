@@ -22,7 +22,7 @@ from prism.egraph import PAR_RULES, Sort, TermBank, TermId
 from prism.egraph.axioms import DirectedRule
 from prism.egraph.bank import TermType
 from prism.egraph.proving import Proof
-from prism.egraph.soundness import DATA, NAMES, PARS, build, holds
+from prism.egraph.sides import DATA, NAMES, PARS, build, build_strictly, holds, subterms
 from prism.errors import GraphError, PrismError
 from prism_constraints.z3_operators import OPERATORS, add, larger, multiply
 from prism_constraints.z3_reals import Bound, Reductions, Value, facts, inverse, known, size
@@ -86,7 +86,7 @@ class _Reading:
     def _par_names(self) -> set[str]:
         pars = {
             a
-            for term in _subterms(self.bank, (self.left, self.right))
+            for term in subterms(self.bank, (self.left, self.right))
             for a in self.bank.node(term).attributes
             if a in PARS
         }
@@ -103,13 +103,12 @@ def _readings(rule: DirectedRule, end: float) -> Iterator[_Reading]:
     for tried, (binding, types) in enumerate(_bindings(rule)):
         if tried > MOST_TRIED or found > MOST_READINGS or time.monotonic() > end:
             raise BeyondError("too many ways to read the variables")
-        if not all(holds(c, {**binding, **dict.fromkeys(types, 0)}, types) for c in _conditions(rule)):
+        if not all(holds(condition, binding, types) for condition in rule.axiom.conditions):
             continue
         bank = TermBank(NAMES, is_strict=rule.ruleset == PAR_RULES)
         terms = {name: bank.variable(name, kind) for name, kind in types.items()}
         try:
-            left = build(bank, rule.left, {**binding, **terms})
-            _check_contractions(bank, left)
+            left = build_strictly(bank, rule.left, {**binding, **terms})
         except GraphError:
             continue
         try:
@@ -119,10 +118,6 @@ def _readings(rule: DirectedRule, end: float) -> Iterator[_Reading]:
         found += 1
         chains, stacked = _digits(bank, (left, right))
         yield _Reading(bank, left, right, chains, stacked)
-
-
-def _conditions(rule: DirectedRule) -> Sequence[Any]:
-    return rule.axiom.conditions
 
 
 def _bindings(rule: DirectedRule) -> Iterator[tuple[dict[str, int], dict[str, TermType]]]:
@@ -156,26 +151,6 @@ def _types(data: Sequence[int], pars: Sequence[int], rule: DirectedRule) -> Iter
             yield TermType(own, carries)
 
 
-def _subterms(bank: TermBank, roots: Sequence[TermId]) -> set[TermId]:
-    found: set[TermId] = set()
-    todo = list(roots)
-    while todo:
-        term = todo.pop()
-        if term not in found:
-            found.add(term)
-            todo.extend(bank.node(term).children)
-    return found
-
-
-def _check_contractions(bank: TermBank, root: TermId) -> None:
-    for term in _subterms(bank, (root,)):
-        node = bank.node(term)
-        if node.head == "Matmul" and any(
-            node.attributes[0] not in bank.type_of(child).splits for child in node.children
-        ):
-            raise GraphError("a contraction over a dimension that an operand lacks")
-
-
 def _digits(
     bank: TermBank, roots: Sequence[TermId]
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, int]]:
@@ -186,7 +161,7 @@ def _digits(
     """
     chains: dict[int, tuple[int, ...]] = {}
     stacked: dict[int, int] = {}
-    for term in _subterms(bank, roots):
+    for term in subterms(bank, roots):
         node = bank.node(term)
         if node.head == "Stack":
             dim, par = (a for a in node.attributes if isinstance(a, int))
@@ -201,7 +176,7 @@ def _digits(
             chains[dim] = longer
     if any(chains[dim] for dim in stacked):
         raise BeyondError("a dimension both stacked and split")
-    for term in _subterms(bank, roots):
+    for term in subterms(bank, roots):
         for attribute in bank.node(term).attributes:
             if isinstance(attribute, int) and attribute in DATA:
                 chains.setdefault(attribute, ())
@@ -232,7 +207,7 @@ class _Sides:
                 return known(z3.RealVal(text))
             case "Size", (int(dim),):
                 return known(self.count(self.reading.ranges(dim)))
-            case ("Sum" | "MaxOver" | "Matmul"), (int(dim),):
+            case (("Sum" | "MaxOver" | "Matmul"), (int(dim),)):
                 return self.reduction(node.head, children, dim, place)
             case head, (*_, int(par)) if par in PARS:
                 return self.parallel(head, children[0], node.attributes, place)
@@ -290,9 +265,7 @@ class _Sides:
                 )
         return self.value(child, inside)
 
-    def reduction(
-        self, head: str, children: tuple[TermId, ...], dim: int, place: Place
-    ) -> Value:
+    def reduction(self, head: str, children: tuple[TermId, ...], dim: int, place: Place) -> Value:
         """A reduction over a data dimension."""
         bank = self.reading.bank
         if head == "Matmul":

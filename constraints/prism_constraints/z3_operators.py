@@ -32,9 +32,7 @@ def add(a: Value, b: Value) -> Value:
 
 
 def _one_infinite(a: Value, b: Value) -> Any:  # noqa: ANN401 - z3 ships no types
-    return z3.simplify(
-        z3.Or(z3.And(a.infinite, b.finite), z3.And(a.finite, b.infinite))
-    )
+    return z3.simplify(z3.Or(z3.And(a.infinite, b.finite), z3.And(a.finite, b.infinite)))
 
 
 def multiply(a: Value, b: Value) -> Value:
@@ -79,15 +77,11 @@ def _exp(a: Value) -> Value:
 
 
 def _log(a: Value) -> Value:
-    return Value(
-        logarithm(a.real), z3.And(a.finite, a.real > 0), z3.And(a.finite, a.real == 0)
-    )
+    return Value(logarithm(a.real), z3.And(a.finite, a.real > 0), z3.And(a.finite, a.real == 0))
 
 
 def _sqrt(a: Value) -> Value:
-    return Value(
-        SQRT(z3.simplify(a.real, som=True)), z3.And(a.finite, a.real >= 0), a.infinite
-    )
+    return Value(SQRT(z3.simplify(a.real, som=True)), z3.And(a.finite, a.real >= 0), a.infinite)
 
 
 def _sigmoid(a: Value) -> Value:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import z3
@@ -130,7 +131,7 @@ def exponential(real: Any) -> Any:  # noqa: ANN401
 
 def _exponential(term: Any) -> Any:  # noqa: ANN401
     parts = factors(term)
-    number = 1
+    number = Fraction(1)
     rest = [part for part in parts if not z3.is_rational_value(part)]
     for part in parts:
         if z3.is_rational_value(part):
@@ -228,9 +229,7 @@ class Reductions:
     def everywhere(self, claim: Any, bound: Bound) -> Any:  # noqa: ANN401
         """That a claim holds for all of `bound`."""
         claim = z3.simplify(claim)
-        outside, inside = _parted(
-            list(claim.children()) if z3.is_and(claim) else [claim], bound
-        )
+        outside, inside = _parted(list(claim.children()) if z3.is_and(claim) else [claim], bound)
         out = list(outside)
         for part in inside:
             if self._is_atom(part, "all"):

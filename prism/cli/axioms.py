@@ -1,4 +1,4 @@
-"""`prism axioms list`: which axiom files verification reads; `prism axioms check`: are they true?"""
+"""`prism axioms list`: which axiom files verification reads; `axioms check`: are they true?"""
 
 from __future__ import annotations
 
@@ -130,7 +130,10 @@ def check_view(report: CheckReport) -> tuple[Any, ...]:
     )
     most = max(report.growth, key=lambda g: g.nodes, default=None)
     grown = () if most is None else (_growth_text(report),)
-    verdict = "all rules pass" if not failures else f"{len(failures)} rules fail"
+    count = len(failures)
+    verdict = (
+        f"{count} {'rule fails' if count == 1 else 'rules fail'}" if count else "all rules pass"
+    )
     return (*failures, *unclear, tested, *grown, verdict)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import pairwise
 
 from prism.egraph.axioms import AxiomSet, DirectedRule, axiom_files, make_axiom_set
 from prism.egraph.growth import Growth, endless_rules, growth_of
@@ -238,5 +239,5 @@ def _rule_at(file: AxiomFile, line: int) -> str | None:
     if not forms:
         return None
     items = [str(item) for item in forms[-1].items if not isinstance(item, Form)]
-    names = [value for option, value in zip(items, items[1:], strict=False) if option == ":name"]
+    names = [value for option, value in pairwise(items) if option == ":name"]
     return names[0].strip('"') if names else None

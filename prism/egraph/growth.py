@@ -101,7 +101,7 @@ def endless_rules(
 
 def _settle(axioms: AxiomSet, rule: DirectedRule, limits: Limits) -> tuple[int, bool]:
     """The nodes of the rule's generic terms under `parallel`, and whether nothing changes."""
-    terms = Terms({helper.name: helper for helper in axioms.helpers})
+    terms = Terms()
     roots = terms.generic(rule, random.Random(0))
     session = Session(axioms, {PAR_RULES}, terms.bank.heads | rule.needs)
     session.insert(terms.bank, tuple(enumerate(roots)))

@@ -17,24 +17,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from prism.egraph.axioms import AxiomSet, DirectedRule
-from prism.egraph.bank import TermBank, TermId, TermType
+from prism.egraph.bank import TermBank, TermId, TermNode, TermType
 from prism.egraph.meaning import Array, Meaning, Sizes
-from prism.egraph.sexpr import Atom, SExpr
 from prism.egraph.session import Limits, OutOfTimeError, Row, Session, Table, deadline
+from prism.egraph.sides import DATA, NAMES, PARS, build_strictly, check_contraction
 from prism.egraph.signature import (
     ALGEBRA,
     ALGEBRA_VERIFY,
     PAR_RULES,
-    Constructor,
     Sort,
-    constructors,
 )
-from prism.egraph.soundness import DATA, NAMES, PARS
 from prism.errors import GraphError, SizeError
 
 POISON_LIMITS = Limits(nodes=1_500, iterations=6, seconds=3.0)
 SIZES = Sizes({0: 4, 1: 4, 2: 4}, {PARS[0]: 2, PARS[1]: 2})
+MOST_COMPANY = 8
+"""Other rules about the same helper whose terms are put beside those of a rule."""
 _INPUTS = {"x": (0, 1), "y": (0, 1), "z": (0,), "w": (2,)}
+INSTANCES = 8
 _CONSTANTS = (0.0, 1.0, 2.0, -1.0)
 
 
@@ -92,10 +92,14 @@ def _only(axioms: AxiomSet, rules: Iterable[DirectedRule]) -> AxiomSet:
 
 def _claim(axioms: AxiomSet, rule: DirectedRule, limits: Limits) -> str | None:
     """Something false that the axioms prove about generic terms of a rule, or None."""
-    helpers = {helper.name: helper for helper in axioms.helpers}
+    helpers = {helper.name for helper in axioms.helpers}
+    shared = helpers & (rule.needs | rule.makes)
+    company = [r for r in axioms.rules if shared & (r.needs | r.makes) and r.name != rule.name]
     for seed in range(2):
-        terms = Terms(helpers)
+        terms = Terms()
         roots = terms.generic(rule, random.Random(seed))
+        for other in company[:MOST_COMPANY]:
+            roots += terms.plain(other)
         heads = terms.bank.heads | rule.needs | {"Const", "Size"}
         session = Session(axioms, {PAR_RULES, ALGEBRA, ALGEBRA_VERIFY}, heads)
         session.insert(terms.bank, tuple(enumerate(roots)))
@@ -123,9 +127,8 @@ def run_up_to(session: Session, limits: Limits) -> bool:
 class Terms:
     """Generic terms: every leaf a whole input, tiles and copies made of them."""
 
-    def __init__(self, helpers: dict[str, Constructor]) -> None:
+    def __init__(self) -> None:
         self.bank = TermBank(NAMES, is_strict=False)
-        self.helpers = helpers
 
     def generic(self, rule: DirectedRule, rng: random.Random) -> list[TermId]:
         """Leaves, simple terms over them, and left sides of the rule over all of them."""
@@ -133,16 +136,39 @@ class Terms:
         numbers = [self.bank.const(value) for value in _CONSTANTS]
         x, one = leaves[0], numbers[1]
         roots = [*leaves, *numbers, self.bank.make("Add", (x, one)), self.bank.make("Neg", (x,))]
-        roots += [self.bank.make("Add", (numbers[1], numbers[1])), self.bank.make("Size", (), (0,))]
+        roots += [self.bank.make("Add", (one, one)), self.bank.make("Size", (), (0,))]
+        roots += self.plain(rule)
+        most = len(roots) + INSTANCES
         for _ in range(200):
             binding = self.binding(rule, rng, leaves)
             try:
-                roots.append(self.build(rule.left, binding))
+                roots.append(build_strictly(self.bank, rule.left, binding))
             except (GraphError, KeyError):
                 continue
-            if len(roots) >= 18:
+            if len(roots) >= most:
                 break
         return roots
+
+    def plain(self, rule: DirectedRule) -> list[TermId]:
+        """Left sides over the first leaves in order: whole, all tiles, all copies.
+
+        Those of two rules are about the same terms, so that what they claim can meet.
+        """
+        ids: dict[Sort, Sequence[int]] = {Sort.DATA: DATA, Sort.PAR: PARS}
+        ids[Sort.TERM] = [self.input(name) for name in _INPUTS]
+        binding: dict[str, int] = {}
+        for sort, known in ids.items():
+            names = sorted(n for n, s in rule.variables.items() if s is sort)
+            binding.update(zip(names, known, strict=False))
+        terms = [n for n, s in rule.variables.items() if s is Sort.TERM]
+        out: list[TermId] = []
+        for head, attributes in ((None, ()), ("Part", (0, PARS[0])), ("Repl", (PARS[0],))):
+            try:
+                own = {n: self.bank.make(head, (binding[n],), attributes) for n in terms if head}
+                out.append(build_strictly(self.bank, rule.left, {**binding, **own}))
+            except (GraphError, KeyError):
+                continue
+        return out
 
     def input(self, name: str) -> TermId:
         """A whole input."""
@@ -171,42 +197,6 @@ class Terms:
         if dims and rng.random() < 0.6:
             return self.bank.make("Part", (term,), (rng.choice(dims), par))
         return self.bank.make("Repl", (term,), (par,))
-
-    def build(self, expr: SExpr, binding: dict[str, int]) -> TermId:
-        """The term of a side; a helper has no type and so no place in the bank.
-
-        Raises:
-            GraphError: values that do not fit together, or a helper.
-        """
-        if isinstance(expr, Atom):
-            return binding[expr.text]
-        constructor = constructors().get(expr.head)
-        if constructor is None:
-            raise GraphError(f"{expr.head} is a helper")
-        children: list[TermId] = []
-        attributes: list[int | str] = []
-        for item, sort in zip(expr.items[1:], constructor.arguments, strict=True):
-            match sort:
-                case Sort.TERM:
-                    children.append(self.build(item, binding))
-                case Sort.TEXT:
-                    attributes.append(str(item).strip('"'))
-                case _:
-                    attributes.append(binding[str(item)])
-        return make_term(self.bank, expr.head, tuple(children), tuple(attributes))
-
-
-def make_term(
-    bank: TermBank, head: str, children: tuple[TermId, ...], attributes: tuple[int | str, ...]
-) -> TermId:
-    """A term in which a contraction is over a dimension of both operands, as in every program.
-
-    Raises:
-        GraphError: the operands do not fit together.
-    """
-    if head == "Matmul" and any(attributes[0] not in bank.type_of(c).splits for c in children):
-        raise GraphError("a contraction over a dimension that an operand lacks")
-    return bank.make(head, children, attributes)
 
 
 def false_claim(table: Table) -> str | None:
@@ -237,7 +227,7 @@ class _Reader:
         self.meaning = Meaning(self.bank, SIZES, inputs)
         for name, dims in _INPUTS.items():
             self.bank.input(name, [NAMES[d] for d in dims])
-            shape = self.meaning.shape(TermType({d: () for d in dims}, frozenset()))
+            shape = self.meaning.shape(TermType(dict.fromkeys(dims, ()), frozenset()))
             inputs[name] = rng.uniform(0.3, 1.7, shape)
         self.terms: dict[int, TermId] = {}
 
@@ -251,7 +241,8 @@ class _Reader:
                     [NAMES[d] for d in _INPUTS[str(row.attributes[0])]],
                 )
             else:
-                term = make_term(self.bank, row.head, children, row.attributes)
+                check_contraction(self.bank, TermNode(row.head, children, row.attributes))
+                term = self.bank.make(row.head, children, row.attributes)
             value = self.meaning.value(term)
         except (GraphError, SizeError, KeyError):
             return None  # a helper, or a term that only a rule's guard speaks about

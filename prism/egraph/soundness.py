@@ -11,28 +11,24 @@ the same tests.
 
 from __future__ import annotations
 
-import operator
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from prism.egraph.axioms import AxiomSet, DirectedRule
-from prism.egraph.bank import MAX_DATA_DIMS, TermBank, TermId, TermType
+from prism.egraph.bank import TermBank, TermId, TermType
 from prism.egraph.exact import PRECISE, RATIONAL, ExactMeaning, TooLargeError, exact, finite
 from prism.egraph.meaning import Array, Meaning, Sizes
 from prism.egraph.sexpr import Atom, Form, SExpr
-from prism.egraph.signature import PAR_RULES, Sort, constructors
+from prism.egraph.sides import DATA, NAMES, PARS, Binding, build, dim_text, holds, type_text
+from prism.egraph.signature import PAR_RULES, Sort
 from prism.egraph.vetting import AxiomFile
 from prism.errors import GraphError, SizeError
 
-DATA = (0, 1, 2)
-PARS = (MAX_DATA_DIMS, MAX_DATA_DIMS + 1)
-NAMES = ("d0", "d1", "d2")
 UNDEFINED = 0.1
 """How often a value has undefined entries."""
 LARGE, LARGE_EXPONENT = 1e6, 30.0
@@ -115,30 +111,6 @@ def faults_of(axioms: AxiomSet, files: Sequence[AxiomFile], *, seed: int = 0) ->
     return found
 
 
-_ARITHMETIC: Mapping[str, Callable[[int, int], int]] = MappingProxyType(
-    {
-        "&": operator.and_,
-        "|": operator.or_,
-        "<<": operator.lshift,
-        "+": operator.add,
-        "-": operator.sub,
-    }
-)
-_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = MappingProxyType(
-    {
-        "=": operator.eq,
-        "!=": operator.ne,
-        "<": operator.lt,
-        "<=": operator.le,
-        ">": operator.gt,
-        ">=": operator.ge,
-    }
-)
-
-Binding = Mapping[str, int]
-"""Rule variable -> term, data dimension or parallel dimension."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Finding:
     """What one instance says. `rounding`: floats differ, exact numbers agree."""
@@ -160,23 +132,29 @@ class _Instance:
 
     def __str__(self) -> str:
         sorts = ", ".join(
-            f"{name} over {_type_text(kind)}{_values_text(self.meaning.inputs[name])}"
+            f"{name} over {type_text(kind)}{_values_text(self.meaning.inputs[name])}"
             for name, kind in sorted(self.types.items())
         )
         others = ", ".join(
-            f"{name} = {_dim_text(value)}"
+            f"{name} = {dim_text(value)}"
             for name, value in sorted(self.binding.items())
             if name not in self.types
         )
-        data = ", ".join(f"{_dim_text(d)}: {n}" for d, n in self.meaning.sizes.data.items())
-        pars = ", ".join(f"{_dim_text(p)}: {n}" for p, n in self.meaning.sizes.pars.items())
-        return "; ".join(part for part in (sorts, others, f"sizes {data}", f"chunks {pars}") if part)
+        sizes = self.meaning.sizes
+        used = {dim for kind in self.types.values() for dim in (*kind.splits, *kind.pars)}
+        used |= {dim for kind in self.types.values() for s in kind.splits.values() for dim in s}
+        used |= {value for name, value in self.binding.items() if name not in self.types}
+        counts = [
+            f"{what} {', '.join(f'{dim_text(d)}: {n}' for d, n in of.items() if d in used)}"
+            for what, of in (("sizes", sizes.data), ("chunks", sizes.pars))
+            if used & of.keys()
+        ]
+        return "; ".join(part for part in (sorts, others, *counts) if part)
 
     @property
     def weight(self) -> tuple[int, int]:
         """How much there is to read."""
-        values = [self.meaning.inputs[name] for name in self.types]
-        return sum(v.size for v in values), sum(len(_values_text(v)) for v in values)
+        return sum(self.meaning.inputs[name].size for name in self.types), len(str(self))
 
     def judge(self, *, exactly: bool) -> _Finding:
         """Whether the right side equals the left; `exactly`: without rounding if it is small."""
@@ -188,8 +166,8 @@ class _Instance:
             return _Finding(f"the result does not fit together ({error})")
         if bank.type_of(right) != bank.type_of(self.left):
             return _Finding(
-                f"the result is over {_type_text(bank.type_of(right))}, not over "
-                f"{_type_text(bank.type_of(self.left))},"
+                f"the result is over {type_text(bank.type_of(right))}, not over "
+                f"{type_text(bank.type_of(self.left))},"
             )
         fault = _float_fault(a, b)
         work = self.meaning.work()
@@ -367,62 +345,10 @@ class _Draw:
         return values
 
 
-def build(bank: TermBank, expr: SExpr, binding: Binding) -> TermId:
-    """The term of a side of a rule.
-
-    Raises:
-        GraphError: values that do not fit together.
-    """
-    if isinstance(expr, Atom):
-        return binding[expr.text]
-    constructor = constructors().get(expr.head)
-    if constructor is None:
-        raise GraphError(f"{expr.head} has no meaning in NumPy")
-    children: list[TermId] = []
-    attributes: list[int | str] = []
-    for item, sort in zip(expr.items[1:], constructor.arguments, strict=True):
-        if sort is Sort.TERM:
-            children.append(build(bank, item, binding))
-        elif sort is Sort.TEXT:
-            attributes.append(str(item).strip('"'))
-        else:
-            attributes.append(binding[str(item)])
-    return bank.make(expr.head, tuple(children), tuple(attributes))
-
-
-def holds(condition: Form, binding: Binding, types: Mapping[str, TermType]) -> bool:
-    """Whether a side condition holds."""
-    a, b = (_number(item, binding, types) for item in condition.items[1:])
-    return _COMPARISONS[condition.head](a, b)
-
-
-def _number(expr: SExpr, binding: Binding, types: Mapping[str, TermType]) -> int:
-    if isinstance(expr, Atom):
-        return binding[expr.text] if expr.text in binding else int(expr.text)
-    if expr.head in {"dims", "pars"}:
-        kind = types[str(expr.items[1])]
-        members = kind.splits.keys() if expr.head == "dims" else kind.pars
-        return sum(1 << member for member in members)
-    a, b = (_number(item, binding, types) for item in expr.items[1:])
-    return _ARITHMETIC[expr.head](a, b)
-
-
 def _forms(expr: SExpr) -> list[Form]:
     if isinstance(expr, Atom):
         return []
     return [expr, *(form for item in expr.items for form in _forms(item))]
-
-
-def _dim_text(dim: int) -> str:
-    return f"p{dim - MAX_DATA_DIMS}" if dim >= MAX_DATA_DIMS else f"d{dim}"
-
-
-def _type_text(kind: TermType) -> str:
-    dims = [
-        _dim_text(dim) + "".join(f"/{_dim_text(p)}" for p in split)
-        for dim, split in sorted(kind.splits.items())
-    ]
-    return f"({' '.join([*dims, *(_dim_text(p) for p in sorted(kind.pars))])})"
 
 
 def _values_text(values: Array) -> str:

@@ -39,6 +39,7 @@ def test_every_command_has_help(prism, name):
         ("pruners", Group.PRUNER, "expression"),
         ("strategies", Group.STRATEGY, "random"),
         ("targets", Group.TARGET, "cpu"),
+        ("provers", Group.PROVER, "z3"),
     ],
 )
 def test_list_gives_names_and_sources(prism, prism_json, kind, group, known):

@@ -511,9 +511,9 @@ def test_graphs_that_are_not_proved_are_replaced(monkeypatch):
     unproved = set()
 
     class Doubtful(Verifier):
-        def verify(self, graphs):
-            verdicts = zip(graphs, super().verify(graphs), strict=True)
-            return [Verdict.GAVE_UP if graph_id(g) in unproved else v for g, v in verdicts]
+        def judged(self, judge, graphs, terms):
+            verdicts = zip(graphs, super().judged(judge, graphs, terms), strict=True)
+            return tuple(Verdict.GAVE_UP if graph_id(g) in unproved else v for g, v in verdicts)
 
     monkeypatch.setattr(sys.modules[search.__module__], "Verifier", Doubtful)
     replaced = 0

@@ -1,0 +1,377 @@
+"""`check_axioms`: a row per kind of fault, each found under the right name; ours pass."""
+
+from __future__ import annotations
+
+import pytest
+import search_programs
+
+from prism import frontend as pr
+from prism.egraph.checking import Fault, check_axioms
+from prism.egraph.proving import Proof, installed_provers
+from prism.plugins import Group, installed
+
+PROGRAMS = {
+    f.__name__: pr.trace(f) for f in (search_programs.softmax_matmul, search_programs.rmsnorm)
+}
+
+WRONG = {
+    # ---- unsound algebra
+    "operands swapped": (
+        Fault.UNSOUND,
+        ("sub-comm",),
+        '(rewrite (Sub a b) (Sub b a) :ruleset algebra :name "sub-comm")',
+    ),
+    "root of a sum": (
+        Fault.UNSOUND,
+        ("sqrt-add",),
+        '(rewrite (Sqrt (Add a b)) (Add (Sqrt a) (Sqrt b)) :ruleset algebra :name "sqrt-add")',
+    ),
+    "exponential of a product": (
+        Fault.UNSOUND,
+        ("exp-mul",),
+        '(rewrite (Exp (Mul a b)) (Mul (Exp a) (Exp b)) :ruleset algebra :name "exp-mul")',
+    ),
+    "a sign through ReLU": (
+        Fault.UNSOUND,
+        ("relu-neg",),
+        '(rewrite (Relu (Neg a)) (Neg (Relu a)) :ruleset algebra :name "relu-neg")',
+    ),
+    "one direction of two": (
+        Fault.UNSOUND,
+        ("abs-abs",),
+        '(birewrite (Abs (Abs a)) (Neg (Neg a)) :ruleset algebra :name "abs-abs")',
+    ),
+    "right only by rounding": (
+        Fault.UNSOUND,
+        ("add-tiny",),
+        '(rewrite (Add a (Const "1e-13")) a :ruleset algebra :name "add-tiny")',
+    ),
+    "right in all but large values": (
+        Fault.UNSOUND,
+        ("minimum-cap",),
+        '(rewrite (Minimum a (Const "1000.0")) a :ruleset algebra :name "minimum-cap")',
+    ),
+    "wrong only where values are equal": (
+        Fault.UNSOUND,
+        ("recip-sub",),
+        (
+            "(rewrite (Mul (Sub a b) (Recip (Sub a b))) (Add (Const "
+            '"1.0") (Mul (Const "0.0") (Sub a b))) :ruleset algebra :name "recip-sub")'
+        ),
+    ),
+    # ---- a guard is missing
+    "a factor with k out of a sum over k": (
+        Fault.UNSOUND,
+        ("sum-out",),
+        '(rewrite (Sum (Mul a b) k) (Mul a (Sum b k)) :ruleset algebra :name "sum-out")',
+    ),
+    "a copy with the split dimension": (
+        Fault.UNSOUND,
+        ("mul-copy",),
+        (
+            "(rewrite (Mul (Part x d p) (Repl y p)) (Part (Mul x y) d p)"
+            ' :ruleset parallel :name "mul-copy")'
+        ),
+    ),
+    "tiles of one dimension exchanged": (
+        Fault.UNSOUND,
+        ("part-swap",),
+        (
+            "(rewrite (Part (Part x d p) e q) (Part (Part x e q) d p) :when ((< q p))"
+            ' :ruleset parallel :name "part-swap")'
+        ),
+    ),
+    "roots of negative factors": (
+        Fault.UNSOUND,
+        ("sqrt-mul",),
+        '(rewrite (Sqrt (Mul a b)) (Mul (Sqrt a) (Sqrt b)) :ruleset algebra :name "sqrt-mul")',
+    ),
+    "the logarithm of a negative value": (
+        Fault.UNSOUND,
+        ("exp-log",),
+        '(rewrite (Exp (Log a)) a :ruleset algebra :name "exp-log")',
+    ),
+    "a quotient of zeros": (
+        Fault.UNSOUND,
+        ("div-cancel",),
+        (
+            "(rewrite (Div (Mul a b) a) b :when ((= (dims a) (dims b)))"
+            ' :ruleset algebra :name "div-cancel")'
+        ),
+    ),
+    # ---- a wrong dimension, a reduction missing or moved
+    "put together along another dimension": (
+        Fault.UNSOUND,
+        ("comb-other",),
+        '(rewrite (Comb (Part x d p) e p) x :ruleset parallel :name "comb-other")',
+    ),
+    "summed over another dimension than split": (
+        Fault.UNSOUND,
+        ("red-other",),
+        '(rewrite (Red (Sum (Part x d p) k) p) (Sum x k) :ruleset parallel :name "red-other")',
+    ),
+    "copies along another dimension than summed": (
+        Fault.UNSOUND,
+        ("red-copies",),
+        '(rewrite (Red (Repl x q) p) (Scale x q) :ruleset parallel :name "red-copies")',
+    ),
+    "sum and largest exchanged": (
+        Fault.UNSOUND,
+        ("max-sum",),
+        '(rewrite (MaxOver (Sum a j) k) (Sum (MaxOver a k) j) :ruleset algebra :name "max-sum")',
+    ),
+    "no sum over the tiles": (
+        Fault.UNSOUND,
+        ("sum-tiles",),
+        '(rewrite (Sum (Comb x k p) k) (Sum x k) :ruleset parallel :name "sum-tiles")',
+    ),
+    "a partial value into an exponential": (
+        Fault.UNSOUND,
+        ("red-exp",),
+        '(rewrite (Red (Exp a) p) (Exp (Red a p)) :ruleset parallel :name "red-exp")',
+    ),
+    "one tile for the whole": (
+        Fault.UNSOUND,
+        ("pick-tile",),
+        '(rewrite (Pick (Part x d p) p) x :ruleset parallel :name "pick-tile")',
+    ),
+    # ---- a local size for a global one
+    "copies counted once": (
+        Fault.UNSOUND,
+        ("red-once",),
+        '(rewrite (Red (Repl x p) p) x :ruleset parallel :name "red-once")',
+    ),
+    "the mean of a tile": (
+        Fault.UNSOUND,
+        ("mean-local",),
+        (
+            "(rewrite (Div (Sum (Part x k p) k) (Repl (Size k) p))"
+            " (Div (Sum (Part x k p) k) (Repl (Unscale (Size k) p) p))"
+            ' :ruleset parallel :name "mean-local")'
+        ),
+    ),
+    "means of tiles summed": (
+        Fault.UNSOUND,
+        ("mean-red",),
+        (
+            "(rewrite (Red (Div (Sum (Part x k p) k) (Repl (Unscale (Size k) p) p)) p)"
+            ' (Div (Sum x k) (Size k)) :ruleset parallel :name "mean-red")'
+        ),
+    ),
+    # ---- poison: a helper has no meaning, so each rule alone may be true
+    "a helper that is its operand and its negation": (
+        Fault.POISON,
+        ("hug", "unhug"),
+        (
+            "(constructor Hug (E) E)"
+            '(birewrite (Neg a) (Hug a) :ruleset algebra :name "hug")'
+            '(rewrite (Hug a) a :ruleset algebra :name "unhug")'
+        ),
+    ),
+    "a helper that is a product and a quotient": (
+        Fault.POISON,
+        ("fuse-div", "fuse-mul"),
+        (
+            "(constructor Fuse (E E) E)"
+            '(rewrite (Mul a b) (Fuse a b) :ruleset algebra :name "fuse-mul")'
+            '(rewrite (Abs a) (Abs (Neg a)) :ruleset algebra :name "fuse-none")'
+            '(rewrite (Div a b) (Fuse a b) :ruleset algebra :name "fuse-div")'
+        ),
+    ),
+    "a helper that is two functions of a copy": (
+        Fault.POISON,
+        ("copy-exp", "copy-sqrt"),
+        (
+            "(constructor Copied (E) E)"
+            '(rewrite (Exp (Repl x p)) (Copied x) :ruleset parallel :name "copy-exp")'
+            '(rewrite (Sqrt (Repl x p)) (Copied x) :ruleset parallel :name "copy-sqrt")'
+        ),
+    ),
+    "a helper that forgets along which dimension": (
+        Fault.POISON,
+        ("tile-any",),
+        (
+            "(constructor Tile (E) E)"
+            '(rewrite (Exp (Part x d p)) (Tile x) :ruleset parallel :name "tile-any")'
+        ),
+    ),
+    # ---- growth: true, and without end
+    "a product in ever more factors": (
+        Fault.GROWTH,
+        ("mul-halves",),
+        (
+            '(rewrite (Mul a b) (Mul (Mul a (Const "2.0")) (Mul b (Const "0.5")))'
+            ' :ruleset algebra :name "mul-halves")'
+        ),
+    ),
+    "an exponential of ever more terms": (
+        Fault.GROWTH,
+        ("exp-shift",),
+        (
+            '(rewrite (Exp a) (Mul (Exp (Add a (Const "1.0"))) (Exp (Const "-1.0")))'
+            ' :ruleset algebra :name "exp-shift")'
+        ),
+    ),
+    "powers of a count": (
+        Fault.GROWTH,
+        ("scale-loop",),
+        (
+            "(rewrite (Scale x p) (Unscale (Scale (Scale x p) p) p)"
+            ' :ruleset parallel :name "scale-loop")'
+        ),
+    ),
+    # ---- malformed
+    "a command": (Fault.MALFORMED, (None,), "(run 10)"),
+    "an unknown operator": (
+        Fault.MALFORMED,
+        ("negate",),
+        '(rewrite (Negate a) a :ruleset algebra :name "negate")',
+    ),
+    "a variable from nowhere": (
+        Fault.MALFORMED,
+        ("neg-b",),
+        '(rewrite (Neg a) (Neg b) :ruleset algebra :name "neg-b")',
+    ),
+    "a dimension for a term": (
+        Fault.MALFORMED,
+        ("sum-k",),
+        '(rewrite (Sum a k) (Mul k a) :ruleset algebra :name "sum-k")',
+    ),
+    "a tile in the algebra": (
+        Fault.MALFORMED,
+        ("neg-tile",),
+        '(rewrite (Neg (Part a d p)) (Part (Neg a) d p) :ruleset algebra :name "neg-tile")',
+    ),
+    "a name of ours": (
+        Fault.MALFORMED,
+        ("mul-comm",),
+        '(rewrite (Mul a b) (Mul b a) :ruleset algebra :name "mul-comm")',
+    ),
+    "an open parenthesis": (Fault.MALFORMED, (None,), "(rewrite (Neg a) a"),
+}
+
+FINE = """
+; An absolute value is the larger of the value and its negation.
+(rewrite (Abs a) (Maximum a (Neg a)) :ruleset algebra-verify :name "abs-maximum")
+
+; The largest absolute value is that of the largest or the smallest value.
+(rewrite (MaxOver (Abs a) k) (Maximum (MaxOver a k) (MaxOver (Neg a) k))
+  :ruleset algebra-verify :name "max-over-abs")
+
+; The sum over blocks of sums over k of negated tiles.
+(rewrite (Red (Sum (Neg (Part x k p)) k) p) (Neg (Sum x k)) :ruleset parallel :name "red-neg-tiles")
+"""
+
+
+def check(tmp_path, text, name="mine.egg", **options):
+    file = tmp_path / name
+    file.write_text(text)
+    return check_axioms((str(file),), PROGRAMS, options.pop("provers", ()), **options)
+
+
+@pytest.mark.parametrize(("fault", "names", "text"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_file_fails_under_the_name_of_its_rule(tmp_path, fault, names, text):
+    report = check(tmp_path, f"\n\n{text}")
+    assert {f.rule for f in report.failures} == set(names)
+    assert {f.fault for f in report.failures} == {fault}
+    assert {f.place for f in report.failures} == {"mine.egg:3"}
+
+
+def test_there_are_wrong_files_of_every_kind():
+    assert {fault for fault, *_ in WRONG.values()} == set(Fault)
+    assert len(WRONG) >= 25
+
+
+def test_no_wrong_rule_is_proved(tmp_path):
+    (prover,) = installed_provers()
+    from prism.egraph import AxiomFile, make_axiom_set  # noqa: PLC0415
+
+    for fault, _, text in WRONG.values():
+        if fault is Fault.UNSOUND and "birewrite" not in text:
+            for rule in make_axiom_set((AxiomFile("wrong.egg", text),)).rules:
+                assert prover.prove(rule, seconds=0.5) is Proof.NONE, rule.name
+
+
+def test_a_good_file_passes_and_says_how_far_each_rule_is_proved(tmp_path):
+    report = check(tmp_path, FINE, provers=installed_provers())
+    assert not report.failures
+    assert {rule.rule: rule.proof for rule in report.rules} == {
+        "abs-maximum": Proof.ALL_SIZES,
+        "max-over-abs": Proof.SMALL_SIZES,
+        "red-neg-tiles": Proof.ALL_SIZES,
+    }
+    assert all(rule.cases >= 20 and rule.exact_cases for rule in report.rules)
+    assert {step.name for step in report.growth} == PROGRAMS.keys()
+
+
+def test_a_counterexample_is_small_enough_to_read(tmp_path):
+    _, _, text = WRONG["operands swapped"]
+    (failure,) = check(tmp_path, text).failures
+    assert "the left side is" in failure.why
+    assert "a over (" in failure.why
+    assert ") = [" in failure.why
+    assert len(failure.why) < 120
+
+
+def test_what_rounding_hides_is_said_to_be(tmp_path):
+    _, _, text = WRONG["right only by rounding"]
+    (failure,) = check(tmp_path, text).failures
+    assert "rounding to float64 hides it" in failure.why
+
+
+def test_poison_names_what_it_proves_and_with_whom(tmp_path):
+    _, _, text = WRONG["a helper that is its operand and its negation"]
+    first, _ = check(tmp_path, text).failures
+    assert "proves " in first.why
+    assert "(Neg " in first.why
+    assert "together with unhug" in first.why
+
+
+def test_growth_gives_the_nodes_with_and_without(tmp_path):
+    _, _, text = WRONG["a product in ever more factors"]
+    (failure,) = check(tmp_path, text).failures
+    assert "no longer saturates" in failure.why
+    assert "without this file" in failure.why
+
+
+def test_one_bad_rule_does_not_hide_another(tmp_path):
+    texts = [WRONG[name][2] for name in ("operands swapped", "root of a sum", "powers of a count")]
+    report = check(tmp_path, "\n".join(texts))
+    assert {(f.place, f.rule) for f in report.failures} == {
+        ("mine.egg:1", "sub-comm"),
+        ("mine.egg:2", "sqrt-add"),
+        ("mine.egg:3", "scale-loop"),
+    }
+
+
+def test_a_folder_is_checked_file_by_file(tmp_path):
+    (tmp_path / "a.egg").write_text("(run 10)")
+    report = check(tmp_path, FINE, "b.egg")
+    assert not report.failures
+    report = check_axioms((str(tmp_path),), {}, ())
+    assert [f.place for f in report.failures] == [f"{tmp_path.name}/a.egg:1"]
+    assert len(report.rules) == 3
+
+
+def test_the_same_seed_gives_the_same_report(tmp_path):
+    _, _, text = WRONG["operands swapped"]
+    assert check(tmp_path, text, seed=3) == check(tmp_path, text, seed=3)
+
+
+def test_a_copy_of_a_file_of_ours_is_checked_in_its_place(tmp_path):
+    from prism.egraph.axioms import axiom_files  # noqa: PLC0415
+
+    ours = axiom_files("prism")
+    softmax = next(file for file in ours if file.name.endswith("softmax.egg"))
+    report = check(tmp_path, softmax.text, "softmax.egg")
+    assert not report.failures
+    assert report.rules
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", installed(Group.AXIOMS))
+def test_every_installed_set_passes(name):
+    programs = {n: pr.load_program(n)[1] for n in installed(Group.WORKLOAD)}
+    report = check_axioms((name,), programs, installed_provers())
+    assert not report.failures
+    assert all(rule.proof is Proof.ALL_SIZES for rule in report.rules if name == "prism")

@@ -1,0 +1,79 @@
+"""`prism axioms check`."""
+
+from __future__ import annotations
+
+import pytest
+from cli_checks import assert_refused
+
+from prism.cli.answer import Status
+from prism.plugins import installed
+
+GOOD = """
+; An absolute value has no sign to drop.
+(rewrite (Abs (Abs x)) (Abs x) :ruleset algebra :name "abs-abs")
+"""
+WRONG = '(rewrite (Sub a b) (Sub b a) :ruleset algebra :name "sub-comm")\n'
+
+
+@pytest.fixture
+def mine(tmp_path):
+    def write(text, name="mine.egg"):
+        file = tmp_path / name
+        file.write_text(text)
+        return file
+
+    return write
+
+
+def test_a_good_file_passes(prism, prism_json, mine):
+    file = mine(GOOD)
+    data = prism_json("axioms", "check", file)
+    assert data["schema"] == "prism.cli.axioms-check/1"
+    assert data["ok"]
+    assert data["failures"] == []
+    assert [r["rule"] for r in data["rules"]] == ["abs-abs"]
+    assert data["proofs"]["proved for all sizes"] == 1
+    assert {g["target"] for g in data["growth"]} >= {"rmsnorm", "attention"}
+    assert all(g["complete"] for g in data["growth"])
+    assert "all rules pass" in prism("axioms", "check", file).stdout
+
+
+def test_a_wrong_rule_is_named_with_its_place_and_a_counterexample(prism, prism_json, mine):
+    file = mine(f"{GOOD}\n{WRONG}")
+    data = prism_json("axioms", "check", file, status=Status.NO)
+    (failure,) = data["failures"]
+    assert (failure["place"], failure["rule"]) == ("mine.egg:5", "sub-comm")
+    assert failure["fault"] == "unsound"
+    result = prism("axioms", "check", file)
+    assert result.exit_code == Status.NO
+    assert "mine.egg:5: rule 'sub-comm', unsound: the left side is" in result.stdout
+    assert "1 rules fail" not in result.stdout
+
+
+def test_a_malformed_file_is_a_failure_and_a_missing_one_bad_input(prism, prism_json, mine):
+    file = mine('(include "/etc/passwd")\n')
+    (failure,) = prism_json("axioms", "check", file, status=Status.NO)["failures"]
+    assert failure["fault"] == "malformed"
+    assert failure["place"] == "mine.egg:1"
+    assert_refused(prism("axioms", "check", "nowhere.egg"), "nowhere.egg")
+    assert_refused(prism("axioms", "check", "euclid"), "'euclid'", "prism")
+
+
+def test_several_files_are_checked_together(prism_json, mine):
+    files = mine(GOOD, "a.egg"), mine(WRONG, "b.egg")
+    data = prism_json("axioms", "check", *files, status=Status.NO)
+    assert data["files"] == ["a.egg", "b.egg"]
+    assert [f["place"] for f in data["failures"]] == ["b.egg:1"]
+
+
+def test_without_a_prover_rules_are_tested_only(prism_json, mine, monkeypatch):
+    monkeypatch.setattr(
+        "prism.egraph.proving.installed",
+        lambda group: {} if "PROVER" in group.name else installed(group),
+    )
+    data = prism_json("axioms", "check", mine(GOOD))
+    assert data["proofs"] == {
+        "proved for all sizes": 0,
+        "proved at sizes up to 3": 0,
+        "tested only": 1,
+    }

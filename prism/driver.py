@@ -44,7 +44,6 @@ from prism.tune import (
     Tuner,
     TuneResult,
     build_space,
-    device_text,
     instantiate,
 )
 from prism.verdict import Verdict
@@ -115,7 +114,7 @@ def tune(  # noqa: PLR0913 - the options of the command
     record_file = None if records is None else RecordFile(Path(records))
     chosen = _target(target, dtype)
     what = str(artifact) if isinstance(artifact, str | Path) else "the artifact"
-    found.scope.require(bound, device_text(chosen.device()), what)
+    found.scope.require(bound, chosen.device().text, what)
     make_strategy: Callable[..., Strategy] = load(Group.STRATEGY, strategy)
     graphs = tuple((g.id, g.graph) for g in found.graphs if g.verdict is Verdict.PROVED)
     space = build_space(graphs, bound, chosen)
@@ -169,7 +168,7 @@ def optimize(  # noqa: PLR0913 - the options of the command
         "sizes": bound,
         "dtype": dtype,
         "target": target,
-        "device": device_text(chosen.device()),
+        "device": chosen.device().text,
         "versions": versions(),
     }
     path = entry_path("tuned", key)

@@ -87,7 +87,7 @@ class KernelSource:
     """An emitted kernel: one readable, importable source file.
 
     `meta` is JSON-able and all `Target.load` needs beside the file: argument order, shapes,
-    output shapes, dtype, blocks per launch, workspace bytes.
+    output shapes, dtype, the tensors between kernels, a launch for each kernel, the workspace.
     """
 
     text: str

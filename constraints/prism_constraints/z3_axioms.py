@@ -11,6 +11,7 @@ has, how they are split, which variables of a kind are one.
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,6 +100,7 @@ def _readings(rule: DirectedRule, end: float) -> Iterator[_Reading]:
     Raises:
         BeyondError: there are too many.
     """
+    _check_scope(rule)
     found = 0
     for tried, (binding, types) in enumerate(_bindings(rule)):
         if tried > MOST_TRIED or found > MOST_READINGS or time.monotonic() > end:
@@ -120,6 +122,30 @@ def _readings(rule: DirectedRule, end: float) -> Iterator[_Reading]:
         yield _Reading(bank, left, right, chains, stacked)
 
 
+_BIT_TEST = re.compile(r"\(\S+ 0 \(& \((dims|pars) \w+\) \(<< 1 \w+\)\)\)")
+_DIMENSIONS = re.compile(r"\(\S+ [a-z]\w* [a-z]\w*\)")
+
+
+def _check_scope(rule: DirectedRule) -> None:
+    """Refuse rules for which dimensions that they do not name are more than further places.
+
+    Raises:
+        BeyondError: the rule is one.
+    """
+    if rule.ruleset == PAR_RULES and "Size" in rule.needs | rule.makes:
+        raise BeyondError("a whole size among tiles, which any other dimension may make smaller")
+    for condition in map(str, rule.axiom.conditions):
+        if _is_plain(condition):
+            continue
+        if "(pars " in condition or re.search(r"[ (]-?[0-9]", condition):
+            raise BeyondError(f"the condition {condition}")
+
+
+def _is_plain(condition: str) -> bool:
+    """Whether a condition speaks of the dimensions alone that the rule names."""
+    return bool(_BIT_TEST.fullmatch(condition) or _DIMENSIONS.fullmatch(condition))
+
+
 def _bindings(rule: DirectedRule) -> Iterator[tuple[dict[str, int], dict[str, TermType]]]:
     by_sort = {sort: [n for n, s in rule.variables.items() if s is sort] for sort in Sort}
     dims, pars = by_sort[Sort.DATA], by_sort[Sort.PAR]
@@ -133,8 +159,8 @@ def _bindings(rule: DirectedRule) -> Iterator[tuple[dict[str, int], dict[str, Te
 
 def _types(data: Sequence[int], pars: Sequence[int], rule: DirectedRule) -> Iterator[TermType]:
     """The types a variable may have. Dimensions the rule does not name are but more places."""
-    if not data and rule.axiom.conditions:
-        data = (0, 1)  # conditions may tell values over different dimensions apart
+    if not all(_is_plain(str(condition)) for condition in rule.axiom.conditions):
+        data = DATA  # values may be told apart by what the rule does not name
     is_parallel = rule.ruleset == PAR_RULES
     splits: list[tuple[int, ...] | None] = [None, ()]
     if is_parallel:

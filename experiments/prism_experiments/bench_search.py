@@ -8,7 +8,7 @@ the peak of memory is the search's and imports are not counted:
   full       every graph of one kernel within the default limits
   plans      the same with up to two kernels, as many as a short budget lets it list and judge
   tune       the graphs of one kernel that may be the fastest for some sizes and tiles
-  optimize   what `prism optimize` does: tune mode with several kernels
+  optimize   tune mode with up to three kernels, one more than `prism optimize` tries by itself
 
 The first three admit graphs by local lemmas and prove a sample, the others prove each. Printed for
 each: seconds from the traced program to the last verdict, the peak of memory, partial graphs

@@ -1,4 +1,4 @@
-"""One search in a process of its own, for `bench_search` and `bench_scaling`; prints one JSON line.
+"""One search in a process of its own, for `bench_search`; prints one JSON line.
 
     python -m prism_experiments.searched PROGRAM '{"max_ops": 11}' ['{"n": 8, "d": 4096}']
 

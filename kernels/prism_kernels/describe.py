@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Sequence
+from typing import Any, assert_never
 
-from prism.ir import MuGraph, format_sgraph
+from prism.ir import DataDim, MuGraph, format_sgraph, output_name
 from prism_kernels.nests import Nests
 from prism_kernels.tile import (
     Accumulate,
     Contract,
+    Intermediate,
     Load,
     Map,
     Reduce,
@@ -38,6 +40,22 @@ def describe(mu: MuGraph, dtype: str) -> list[str]:
         *format_sgraph(mu.graph).rstrip().splitlines(),
     ]
     return [line.replace("\\", "\\\\").replace('"', "'") for line in lines]
+
+
+def array_metadata(mu: MuGraph, dtype: str, between: Sequence[Intermediate]) -> dict[str, Any]:
+    """What a file's metadata say of its arrays: arguments, outputs, those between its kernels."""
+    program, sizes = mu.graph.program, dict(mu.sizes)
+
+    def array(name: str, axes: Sequence[DataDim | None]) -> dict[str, Any]:
+        return {"name": name, "shape": [1 if d is None else sizes[d] for d in axes]}
+
+    return {
+        "program": program.name,
+        "dtype": dtype,
+        "arguments": [array(a.name, a.axes) for a in program.arguments],
+        "outputs": [array(output_name(k), o.axes) for k, o in enumerate(program.outputs)],
+        "between": [{"name": t.name, "shape": list(t.shape)} for t in between],
+    }
 
 
 def describe_node(program: TileProgram, nests: Nests, i: ValueId) -> str:

@@ -220,6 +220,20 @@ class TileProgram:
             return None
         return next((k for k, loop in enumerate(self.loops) if loop.dim == axis.dim), None)
 
+    def looped_axis(self, number: int) -> Axis | None:
+        """An axis that a loop cuts; there is none where all tiles were inputs put side by side."""
+        axes = (a for axes in self.axes for a in axes)
+        return next((a for a in axes if self.loop_of(a) == number), None)
+
+    def loop_strides(self, axes: Iterable[Axis], strides: Mapping[DataDim, int]) -> tuple[int, ...]:
+        """For each loop the stride of the axis that it cuts; 0 if it cuts none of these."""
+        out = [0] * len(self.loops)
+        for axis in axes:
+            number = self.loop_of(axis)
+            if number is not None:
+                out[number] = strides[axis.dim]
+        return tuple(out)
+
     def loop_at(self, stage: Stage) -> int | None:
         """The number of the innermost loop around a stage."""
         return innermost(stage, len(self.loops))

@@ -100,9 +100,17 @@ class Writer:
         yield
         self.iterations.pop()
 
+    def loop_name(self, number: int, name: str) -> str:
+        """A variable of a loop: what it is called in the only loop, `inner_` for the inner one."""
+        return "inner_" * number + name
+
     def loop_start(self, number: int) -> str:
         """The variable that holds where the iteration of a loop starts."""
-        return "inner_" * number + "start"
+        return self.loop_name(number, "start")
+
+    def tile_name(self, name: str, number: int) -> str:
+        """What a memory is called, once advanced to the iteration of a loop."""
+        return ("tile_", "inner_")[number] + name
 
     def extent(self, axis: Axis) -> Extent:
         """How many elements of an axis this block and iteration have."""

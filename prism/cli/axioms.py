@@ -128,13 +128,14 @@ def check_view(report: CheckReport) -> tuple[Any, ...]:
         for rule in report.rules
         if not rule.cases
     )
-    most = max(report.growth, key=lambda g: g.nodes, default=None)
-    grown = () if most is None else (_growth_text(report),)
+    rounded = sum(rule.rounding is not None for rule in report.rules)
+    notes = (f"of {rounded} the sides differ in float64, by rounding alone",) if rounded else ()
+    grown = (_growth_text(report),) if report.growth else ()
     count = len(failures)
     verdict = (
         f"{count} {'rule fails' if count == 1 else 'rules fail'}" if count else "all rules pass"
     )
-    return (*failures, *unclear, tested, *grown, verdict)
+    return (*failures, *unclear, tested, *notes, *grown, verdict)
 
 
 def _growth_text(report: CheckReport) -> str:

@@ -26,7 +26,7 @@ def check_output(path: Path | None) -> None:
 
 
 def find_graph(artifact: Artifact, file: str, graph_id: str) -> FoundGraph:
-    """A graph of an artifact by its id.
+    """A graph of an artifact by its id, or by how its id alone begins.
 
     Raises:
         UsageError: there is none; lists those there are.
@@ -34,6 +34,9 @@ def find_graph(artifact: Artifact, file: str, graph_id: str) -> FoundGraph:
     for found in artifact.graphs:
         if found.id == graph_id:
             return found
+    begins = [found for found in artifact.graphs if graph_id and found.id.startswith(graph_id)]
+    if len(begins) == 1:
+        return begins[0]
     known = ", ".join(g.id for g in artifact.graphs[:20])
     more = ", ..." if len(artifact.graphs) > 20 else ""
     raise UsageError(f"{file} has no graph {graph_id!r}; it has {known or 'none'}{more}")

@@ -1,4 +1,4 @@
-"""`prism search PROGRAM`: verified symbolic graphs, for all sizes at once."""
+"""`prism search PROGRAM`: verified symbolic graphs, for all sizes at once or for those given."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def command(
     there, or that others beat there, is dropped.
 
     Exit status 1: no graph but the program itself. 3: none before a limit. 130: interrupted; what
-    was proved until then is the answer, and is saved.
+    was proved until then, if anything, is the answer, and is saved.
     """
     _, traced = load_program(program)
     options["verify"] = _how_to_verify(options["verify"], options["mode"], output)
@@ -78,6 +78,8 @@ def command(
     check_output(output)
     with run.progress() as bar:
         result = search(traced, chosen, staged(bar))
+    if status_of(result) is Status.INTERRUPTED and all(g.is_fallback for g in result.graphs):
+        output = None  # nothing is worth replacing what may be there
     if output is not None:
         save_artifact(result, output)
     saved = None if output is None else str(output)

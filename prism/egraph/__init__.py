@@ -12,9 +12,7 @@ from prism.egraph.signature import (
     PAR_RULES,
     RULESETS,
     Sort,
-    Template,
     constructors,
-    template,
 )
 from prism.egraph.terms import (
     GraphTerms,
@@ -22,6 +20,7 @@ from prism.egraph.terms import (
     declare_sizes,
     graph_terms,
     new_bank,
+    operator_term,
     program_terms,
 )
 from prism.egraph.vetting import Axiom, AxiomFile
@@ -43,7 +42,6 @@ __all__ = [
     "Saturation",
     "Session",
     "Sort",
-    "Template",
     "TermBank",
     "TermId",
     "build_program",
@@ -53,7 +51,7 @@ __all__ = [
     "load_axioms",
     "make_axiom_set",
     "new_bank",
+    "operator_term",
     "program_terms",
     "saturate",
-    "template",
 ]

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 from prism.egraph.signature import Effect, Sort, constructors
 from prism.errors import GraphError
-from prism.ir import DataDim
+from prism.ir import MAX_GRID_DIMS, MAX_LOOPS, DataDim
 
 TermId = int
 """Index of a term in its bank."""
 
 MAX_DATA_DIMS = 40
-GRID_SLOTS = 3
-LOOP_SLOTS = 2
+GRID_SLOTS, LOOP_SLOTS = MAX_GRID_DIMS, MAX_LOOPS
 PARS_PER_KERNEL = GRID_SLOTS + LOOP_SLOTS
 MAX_ID = 62
 """Dimensions are bit positions in a signed 64-bit mask."""

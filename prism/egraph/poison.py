@@ -20,13 +20,8 @@ from prism.egraph.axioms import AxiomSet, DirectedRule
 from prism.egraph.bank import TermBank, TermId, TermNode, TermType
 from prism.egraph.meaning import Array, Meaning, Sizes
 from prism.egraph.session import Limits, OutOfTimeError, Row, Session, Table, deadline
-from prism.egraph.sides import DATA, NAMES, PARS, build_strictly, check_contraction
-from prism.egraph.signature import (
-    ALGEBRA,
-    ALGEBRA_VERIFY,
-    PAR_RULES,
-    Sort,
-)
+from prism.egraph.sides import DATA, NAMES, PARS, build_strictly, check_contraction, dim_text
+from prism.egraph.signature import ALGEBRA, ALGEBRA_VERIFY, PAR_RULES, Sort
 from prism.errors import GraphError, SizeError
 
 POISON_LIMITS = Limits(nodes=1_500, iterations=6, seconds=3.0)
@@ -256,10 +251,7 @@ class _Reader:
         node = self.bank.node(term)
         if node.head in {"Input", "Const"}:
             return str(node.attributes[0])
-        names = [
-            f"p{a - PARS[0]}" if isinstance(a, int) and a in PARS else f"d{a}"
-            for a in node.attributes
-        ]
+        names = [dim_text(int(a)) for a in node.attributes]
         return f"({' '.join((node.head, *map(self.text, node.children), *names))})"
 
 

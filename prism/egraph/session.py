@@ -63,14 +63,14 @@ class OutOfTimeError(PrismError):
     """The next iteration would end after the deadline."""
 
 
-Clock = Callable[[], float]
+End = Callable[[], float]
 """When something ends, on the monotonic clock; it may come nearer while it is waited for."""
 
-_DEADLINE: ContextVar[Clock] = ContextVar("deadline", default=lambda: math.inf)
+_DEADLINE: ContextVar[End] = ContextVar("deadline", default=lambda: math.inf)
 
 
 @contextmanager
-def deadline(at: float | Clock) -> Iterator[None]:
+def deadline(at: float | End) -> Iterator[None]:
     """Within, `Session.iterate` raises OutOfTimeError rather than end after `at` (monotonic).
 
     Of deadlines within each other the nearest counts.

@@ -29,7 +29,7 @@ from prism.egraph.signature import PAR_RULES, Sort
 from prism.egraph.vetting import AxiomFile
 from prism.errors import GraphError, SizeError
 
-UNDEFINED = 0.1
+UNDEFINED = 0.15
 """How often a value has undefined entries."""
 LARGE, LARGE_EXPONENT = 1e6, 30.0
 """Of the largest entries, where every operator is rational and where one may be an exponential."""
@@ -336,7 +336,7 @@ class _Draw:
             values = numbers.normal(0.0, 1.5, shape)
         if numbers.random() < 0.3:
             values = np.abs(values)
-        if numbers.random() < 0.2 and not self.is_plain:
+        if numbers.random() < 0.3 and not self.is_plain:
             values[numbers.random(shape) < 0.3] *= self.large / 4.0
         values[numbers.random(shape) < 0.1] = 0.0
         if numbers.random() < UNDEFINED:

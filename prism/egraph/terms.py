@@ -144,19 +144,34 @@ def _apply(
     operands: tuple[TermId, ...],
     wrap: Wrap,
 ) -> TermId:
-    """An operator of the table by its template."""
-    dim = () if node.dim is None else (bank.ids[node.dim],)
+    """An operator node; `wrap` makes the size of its dim what is read there."""
+
+    def size() -> TermId:
+        assert node.dim is not None
+        return wrap(bank.make("Size", (), (bank.ids[sizes[node.dim]],)))
+
+    dim = -1 if node.dim is None else bank.ids[node.dim]
+    return operator_term(bank, node.op, operands, dim, size)
+
+
+def operator_term(
+    bank: TermBank, op: str, operands: Sequence[TermId], dim: int, size: Callable[[], TermId]
+) -> TermId:
+    """An operator of the table by its template; `size` gives what stands for the size of `dim`.
+
+    Raises:
+        GraphError: the operands do not fit together.
+    """
 
     def fill(part: int | Template) -> TermId:
         if isinstance(part, int):
             return operands[part]
         if part.head == "Size":
-            assert node.dim is not None
-            return wrap(bank.make("Size", (), (bank.ids[sizes[node.dim]],)))
+            return size()
         children = tuple(fill(inner) for inner in part.parts)
-        return bank.make(part.head, children, dim if part.has_dim else ())
+        return bank.make(part.head, children, (dim,) if part.has_dim else ())
 
-    return fill(template(node.op))
+    return fill(template(op))
 
 
 class _Kernel:

@@ -77,7 +77,9 @@ def _dims_of_parameters(fn: Function, given: Mapping[str, str]) -> dict[str, str
     if unknown:
         known = ", ".join(parameters) or "none"
         raise definition_error(
-            fn, f"dims given for {', '.join(unknown)}, but the parameters are {known}"
+            fn,
+            f"dims given for {', '.join(unknown)}, but the parameters are {known} (options of the "
+            "search go to search_options=SearchOptions(...), see prism.search)",
         )
     out: dict[str, str] = {}
     for parameter in parameters.values():

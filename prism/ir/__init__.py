@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prism.ir.blocks import evaluate_graph
 from prism.ir.check import check_program
-from prism.ir.check_graph import MAX_KERNELS, MAX_LOOPS, check_mugraph, check_sgraph
+from prism.ir.check_graph import MAX_GRID_DIMS, MAX_KERNELS, MAX_LOOPS, check_mugraph, check_sgraph
 from prism.ir.check_threads import check_threads
 from prism.ir.evaluate import evaluate, sizes_of
 from prism.ir.fusion import fused_groups
@@ -86,6 +86,7 @@ __all__ = [
     "GRID_DIMS",
     "LOOP_DIM",
     "LOOP_DIMS",
+    "MAX_GRID_DIMS",
     "MAX_KERNELS",
     "MAX_LOOPS",
     "OPS",

@@ -6,7 +6,7 @@ is read before it is there. Whether a graph computes its program is not decided 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 from prism.errors import GraphError
@@ -34,13 +34,13 @@ from prism.ir.graph import (
     is_one_contraction,
     output_name,
 )
-from prism.ir.mapping import ParKind
+from prism.ir.mapping import GRID_DIMS, LOOP_DIMS, ParKind
+from prism.ir.mapping import Mapping as DimMapping
 from prism.ir.program import Apply, DataDim, Program, bind_sizes
 from prism.ir.stages import loop_places
 
 MAX_KERNELS = 3
-MAX_GRID_DIMS = 3
-MAX_LOOPS = 2
+MAX_GRID_DIMS, MAX_LOOPS = len(GRID_DIMS), len(LOOP_DIMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +260,18 @@ def mappings_are_of_border_tensors(place: KernelPlace) -> None:
 
 def mappings_obey_constraints(place: KernelPlace) -> None:
     """Constraints (1), one dim per tensor and parallel dim, and (2), one grid dim per dim."""
-    grid = {p.name for p in place.kernel.grid}
+    check_constraints(place.kernel.mapping, {p.name for p in place.kernel.grid})
+
+
+def check_constraints(mapping: DimMapping, grid: Container[str]) -> None:
+    """Refuse a mapping that breaks constraint (1) or (2); `grid` names the grid dims.
+
+    Raises:
+        GraphError: it does.
+    """
     along: dict[tuple[str, str], DataDim] = {}
     by: dict[tuple[str, DataDim], str] = {}
-    for var in sorted(place.kernel.mapping.true):
+    for var in sorted(mapping.true):
         other = along.setdefault((var.tensor, var.par), var.dim)
         if other != var.dim:
             fail(f"{var}: {var.par} already partitions {other} of {var.tensor} (constraint 1)")

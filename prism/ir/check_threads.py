@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prism.ir.check import check_name, check_unique, fail
+from prism.ir.check_graph import check_constraints
 from prism.ir.graph import GraphOp, ThreadGraph
 from prism.ir.mapping import ParKind
 from prism.ir.program import DataDim, TensorId
@@ -102,15 +103,7 @@ def mappings_are_of_border_values(place: ThreadPlace) -> None:
 
 def thread_mappings_obey_constraints(place: ThreadPlace) -> None:
     """Constraints (1), one dim per value and block dim, and (2), one block dim per dim."""
-    along: dict[tuple[str, str], DataDim] = {}
-    by: dict[tuple[str, DataDim], str] = {}
-    for var in sorted(place.threads.mapping.true):
-        other = along.setdefault((var.tensor, var.par), var.dim)
-        if other != var.dim:
-            fail(f"{var}: {var.par} already partitions {other} of {var.tensor} (constraint 1)")
-        rival = by.setdefault((var.tensor, var.dim), var.par)
-        if rival != var.par:
-            fail(f"{var}: {var.dim} is already partitioned along {rival} (constraint 2)")
+    check_constraints(place.threads.mapping, {p.name for p in place.threads.grid})
 
 
 def matched_dims_are_mapped_alike(place: ThreadPlace) -> None:

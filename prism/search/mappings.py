@@ -41,6 +41,7 @@ MAX_VALUES = 2_000_000
 
 
 Names = tuple[tuple[str, ...], tuple[str, ...]]
+"""Of an arena: its dims and its inputs, in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,11 @@ from typing import Any
 
 from prism.artifact import FoundGraph
 from prism.errors import UsageError
-from prism.ir import MAX_KERNELS, MAX_LOOPS, DataDim, Program, bind_sizes
+from prism.ir import MAX_GRID_DIMS, MAX_KERNELS, MAX_LOOPS, DataDim, Program, bind_sizes
 from prism.protocols import Device
 from prism.scope import Scope
 from prism.search.generators import check_generator
 from prism.verdict import Verdict
-
-MAX_GRID_DIMS = 3
 
 TUNED_KERNELS = 2
 """Kernels of the graphs that `optimize` tries, where it is not told."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from prism.search.assemble import Candidate, Design
 from prism.search.grid import Column, GridPlacement
-from prism.search.placement import PARTIAL, REPLICATED
+from prism.search.placement import REPLICATED
 from prism.search.stages import Stage
 from prism.search.wiring import Arena, TermId
 
@@ -91,13 +91,8 @@ def _repeats(operands: tuple[TermId, ...], term: TermId, stages: Sequence[Stage]
     It works on sums that are not finished; or it is computed in an outer loop, since an inner one
     divides it or what it reads, though it is the same in every iteration of the outer one.
     """
-    late = sum([_is_late(operands, term, stage) for stage in stages])
+    late = sum([stage.is_late(term, operands) for stage in stages])
     if len(stages) > 1:
         outer, inner = stages
         late += outer.state(term) == REPLICATED != inner.state(term)
     return late
-
-
-def _is_late(operands: tuple[TermId, ...], term: TermId, stage: Stage) -> bool:
-    """Whether an operator works on sums that are not finished: once per iteration, in full."""
-    return stage.state(term) == PARTIAL and any(stage.state(t) == PARTIAL for t in operands)

@@ -5,11 +5,14 @@
     generate   every op DAG within the operator budget                 dags, wiring
                every mapping of its inputs and outputs                 mappings (an encoding)
                grid dims that leave every output where its omap says   grid, placement
-               what runs in the loop body and what after it            stages
+               what runs in the loop body and what after it            stages, nests
+               or only what may be the fastest; or several kernels     fronts, plans
     verify     the axioms judge each graph, and placement once more    ranking, judging,
-                                                                       prism.verify, explain
+                                                                       prism.verify, explain,
+                                                                       explain_threads
 
-The pruners judge partial graphs on the way (`pruning`). Limits are part of the answer.
+The pruners judge partial graphs on the way (`pruning`), told the sizes and the device where these
+are known (`situation`). Limits are part of the answer.
 """
 
 from __future__ import annotations
@@ -95,7 +98,7 @@ def search(
         situation = Situation.of(program, options.sizes, options.device)
         gate = Gate(load_pruners(options.without, options.also, situation))
         clock.begin()  # imports are not searching
-        parts = _Parts(encoding, gate, clock, progress or _silent)
+        parts = _Parts(encoding, situation, gate, clock, progress or _silent)
         return _Search(program, options, parts).run()
 
 
@@ -123,6 +126,7 @@ class _Parts:
     """What a run is given besides program and options."""
 
     encoding: Encoding
+    situation: Situation
     gate: Gate
     clock: Clock
     progress: Progress
@@ -136,6 +140,7 @@ class _Search:
         self.program = program
         self.options = options
         self.answers = Answers(parts.encoding)
+        self.situation = parts.situation
         self.gate = parts.gate
         self.progress = parts.progress
         self.arena = Arena(program)
@@ -221,9 +226,8 @@ class _Search:
     def candidates(self, cone: Cone) -> list[Ranked]:
         """Every candidate within the budgets, the best looking first."""
         begin = time.perf_counter()
-        situation = Situation.of(self.program, self.options.sizes, self.options.device)
         materials = Materials(
-            self.arena, self.gate, self.answers, self.limits, self.cuts, situation
+            self.arena, self.gate, self.answers, self.limits, self.cuts, self.situation
         )
         if self.options.mode == "tune":
             self.generator = FrontGenerator(materials, self.options.seed)

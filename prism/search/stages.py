@@ -16,7 +16,7 @@ every output is the same in every iteration is useless.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prism.ir import OPS, OpKind
@@ -42,6 +42,10 @@ class Stage:
     def state(self, term: TermId) -> State:
         """The state of a term of the DAG."""
         return self.by_place[self.places[term]]
+
+    def is_late(self, term: TermId, operands: Iterable[TermId]) -> bool:
+        """Whether an operator works on sums that are not finished: once per iteration, in full."""
+        return self.state(term) == PARTIAL and any(self.state(t) == PARTIAL for t in operands)
 
 
 class PlacementRules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prism.tune.instantiate import instantiate
 from prism.tune.space import Config, GraphSpace, Space, build_space
 from prism.tune.strategies import Strategy
-from prism.tune.task import Best, Budget, Progress, Task, TuneResult, device_text
+from prism.tune.task import Best, Budget, Progress, Task, TuneResult
 from prism.tune.tuner import Tuner
 
 __all__ = [
@@ -20,6 +20,5 @@ __all__ = [
     "TuneResult",
     "Tuner",
     "build_space",
-    "device_text",
     "instantiate",
 ]

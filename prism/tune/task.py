@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from prism.ir import MuGraph, Program, format_program, format_sgraph
-from prism.protocols import Device, Target
+from prism.protocols import Target
 from prism.record import TrialKey, digest, versions
 from prism.tune.space import Config, Space
 
@@ -85,11 +85,6 @@ class TuneResult:
     notes: tuple[str, ...] = ()
 
 
-def device_text(device: Device) -> str:
-    """What of a machine a kernel and its time depend on."""
-    return device.text
-
-
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What all trials of a run have in common, and the digest of each graph."""
@@ -108,7 +103,7 @@ class Identity:
             schedule=(),
             dtype=task.dtype,
             target=task.target_name,
-            device=device_text(task.target.device()),
+            device=task.target.device().text,
             versions=versions(),
         )
         graphs = {s.graph_id: digest(format_sgraph(s.graph)) for s in task.space.graphs}

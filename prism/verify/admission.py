@@ -63,7 +63,15 @@ from prism.ir import (
 from prism.ir import Mapping as DimMapping
 from prism.verdict import Verdict
 from prism.verify.lemmas import PARTIAL, PEAK, REPLICATED, SAVE, Lemmas, State, Step
-from prism.verify.values import Block, DoesNotFitError, Stored, Value, ValueId, Values, WholeId
+from prism.verify.values import (
+    BlockValues,
+    DoesNotFitError,
+    Stored,
+    Value,
+    ValueId,
+    Values,
+    WholeId,
+)
 
 Guess = Callable[[str, int, Sequence[State], Sequence[int]], State | None]
 """The state of an operator's result: operator, reduced dim or -1, operands' states and dims."""
@@ -190,7 +198,7 @@ class _Placements:
             self._results.clear()
         return bool(false)
 
-    def is_placed(self, block: Block, column: Column, within: Within) -> bool:
+    def is_placed(self, block: BlockValues, column: Column, within: Within) -> bool:
         """Whether every value of a block has a state, and every saver stores the whole."""
         key = (block.number, column, within)
         known = self._placed.get(key)
@@ -198,7 +206,7 @@ class _Placements:
             known = self._placed[key] = self._place(block, column, within)
         return known
 
-    def _place(self, block: Block, column: Column, within: Within) -> bool:
+    def _place(self, block: BlockValues, column: Column, within: Within) -> bool:
         table = self._table(block, column, within)
         if len(table.of) != len(column):
             return False  # two dims of one tensor, or a dim that the program does not have
@@ -212,7 +220,7 @@ class _Placements:
                 return False
         return True
 
-    def _table(self, block: Block, column: Column, within: Within) -> _Table:
+    def _table(self, block: BlockValues, column: Column, within: Within) -> _Table:
         """The states along a column, those of the block's values among them."""
         key = (column, within)
         if key not in self._tables:

@@ -20,6 +20,7 @@ from prism.ir import (
     SGraph,
     evaluate,  # noqa: TID251 - the function, not the module of that name
     evaluate_graph,
+    stack_dims,
 )
 
 Array = NDArray[np.float64]
@@ -91,7 +92,7 @@ def _attempt(
         _draw(rng, tuple(1 if d is None else sizes[roots[d]] for d in a.axes), attempt)
         for a in reference.arguments
     ]
-    free = {name: sizes[name] for name in reference.size_names} | counts
+    free = {name: sizes[name] for name in reference.size_names} | _named(counts)
     found = _compared(
         reference, candidate, arrays, free, counts, magnitude=1.0 if is_proved else 0.0
     )
@@ -107,7 +108,7 @@ def _compared(  # noqa: PLR0913 - the inputs of one evaluation, each a different
     candidate: Program | SGraph,
     arrays: Sequence[Array],
     free: Mapping[str, int],
-    counts: Mapping[str, int],
+    counts: Sequence[Mapping[str, int]],
     *,
     magnitude: float,
 ) -> Counterexample | None:
@@ -130,10 +131,10 @@ def _compared(  # noqa: PLR0913 - the inputs of one evaluation, each a different
 
 def _draw_sizes(
     reference: Program, candidate: Program | SGraph, rng: np.random.Generator
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Sizes of the reference's dimensions, and numbers of chunks of the candidate's."""
-    counts = _draw_counts(candidate, rng) if isinstance(candidate, SGraph) else {}
-    multiple = math.prod(counts.values())
+) -> tuple[dict[str, int], list[dict[str, int]]]:
+    """Sizes of the reference's dimensions, and numbers of chunks of the candidate's kernels."""
+    counts = _draw_counts(candidate, rng) if isinstance(candidate, SGraph) else []
+    multiple = math.lcm(*(math.prod(kernel.values()) for kernel in counts))
     sizes = {
         d.name: d.fixed or multiple * int(rng.integers(1, MAX_SIZE + 1))
         for d in reference.dims
@@ -142,23 +143,38 @@ def _draw_sizes(
     return sizes, counts
 
 
-def _draw_counts(graph: SGraph, rng: np.random.Generator) -> dict[str, int]:
-    """Numbers of chunks; of a dimension whose size is fixed only those that divide it."""
+def _draw_counts(graph: SGraph, rng: np.random.Generator) -> list[dict[str, int]]:
+    """Numbers of chunks, kernel by kernel; of what has a fixed size only those that divide it."""
     roots = {d.name: d.size for d in graph.program.dims}
-    left = {d.name: d.fixed for d in graph.program.dims if d.fixed is not None}
-    counts: dict[str, int] = {}
-    for kernel in graph.kernels:
+    stacks = stack_dims(graph)
+    fixed = {d.name: d.fixed for d in graph.program.dims if d.fixed is not None}
+    choices = CHUNKS if len(graph.kernels) == 1 else CHUNKS[:-1]  # sizes grow with each kernel
+    out: list[dict[str, int]] = []
+    for k, kernel in enumerate(graph.kernels):
+        left = dict(fixed)
+        counts: dict[str, int] = {}
         for par in (*kernel.grid, *kernel.loops):
-            split = {roots[v.dim] for v in kernel.mapping.true if v.par == par.name}
-            fixed = split & left.keys()
-            legal = [c for c in CHUNKS if all(left[d] % c == 0 for d in fixed)]
+            split = {v.dim for v in kernel.mapping.true if v.par == par.name}
+            # what this kernel stacks along gets its size here
+            split -= {dim for dim, (maker, _) in stacks.items() if maker == k}
+            known = {roots.get(dim, dim) for dim in split} & left.keys()
+            legal = [c for c in choices if all(left[d] % c == 0 for d in known)]
             counts[par.name] = int(rng.choice(legal))
-            left |= {d: left[d] // counts[par.name] for d in fixed}
-    return counts
+            left |= {d: left[d] // counts[par.name] for d in known}
+        fixed |= {dim: counts[par] for dim, (maker, par) in stacks.items() if maker == k}
+        out.append(counts)
+    return out
+
+
+def _named(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """The numbers of chunks by name; of several kernels, `x` of kernel 1 is `x@1`."""
+    if len(counts) == 1:
+        return dict(counts[0])
+    return {f"{name}@{k}": n for k, kernel in enumerate(counts) for name, n in kernel.items()}
 
 
 def _run(
-    candidate: Program | SGraph, arrays: Sequence[Array], counts: Mapping[str, int]
+    candidate: Program | SGraph, arrays: Sequence[Array], counts: Sequence[Mapping[str, int]]
 ) -> tuple[Array, ...]:
     """The candidate's outputs.
 
@@ -178,8 +194,8 @@ def _run(
         candidate,
         tuple((d.name, by_root[d.size]) for d in program.dims),
         tuple(
-            tuple((p.name, counts[p.name]) for p in (*kernel.grid, *kernel.loops))
-            for kernel in candidate.kernels
+            tuple((p.name, of_kernel[p.name]) for p in (*kernel.grid, *kernel.loops))
+            for kernel, of_kernel in zip(candidate.kernels, counts, strict=True)
         ),
     )
     return evaluate_graph(mu, named)

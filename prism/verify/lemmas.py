@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from prism.egraph import AxiomSet, Template, TermBank, TermId, template
+from prism.egraph import AxiomSet, TermBank, TermId, operator_term
 from prism.errors import GraphError
 from prism.ir import OPS, DataDim
 from prism.verify.pairs import PairJudge
@@ -108,8 +108,10 @@ class _StepTerms:
         parts, wholes = [v for v, _ in operands], [w for _, w in operands]
         if step.op == SAVE:
             return self._saved(parts[0], step.result), wholes[0]
-        per_block = self._applied(step, parts, self._replicated(self._size))
-        whole = self._applied(step, wholes, self._size)
+        # one size for all blocks
+        size = self._replicated(self._size)
+        per_block = operator_term(self.bank, step.op, parts, step.dim, lambda: size)
+        whole = operator_term(self.bank, step.op, wholes, step.dim, lambda: self._size)
         match step.result:
             case _ if step.result == PARTIAL:
                 return self._made("Red", per_block), whole
@@ -138,19 +140,6 @@ class _StepTerms:
         if state == REPLICATED:
             return self._made("Pick", per_block)
         return self._made("Comb", per_block, state)
-
-    def _applied(self, step: Step, operands: Sequence[TermId], size: TermId) -> TermId:
-        """The operator by its template, `size` standing for the size of its dim."""
-
-        def fill(part: int | Template) -> TermId:
-            if isinstance(part, int):
-                return operands[part]
-            if part.head == "Size":
-                return size
-            children = tuple(fill(inner) for inner in part.parts)
-            return self.bank.make(part.head, children, (step.dim,) if part.has_dim else ())
-
-        return fill(template(step.op))
 
     def _replicated(self, term: TermId) -> TermId:
         return self._made("Repl", term)

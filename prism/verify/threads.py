@@ -24,10 +24,9 @@ from prism.egraph import (
     MAX_DATA_DIMS,
     PARS_PER_KERNEL,
     AxiomSet,
-    Template,
     TermBank,
     TermId,
-    template,
+    operator_term,
 )
 from prism.errors import GraphError
 from prism.ir import (
@@ -45,9 +44,8 @@ from prism.ir import (
     thread_kernel,
     thread_shapes,
 )
+from prism.verify.lemmas import REPLICATED
 from prism.verify.pairs import PairJudge
-
-REPLICATED = -1
 
 Maps = tuple[int, ...]
 """For each block dim, the number of the data dim mapped along it, or REPLICATED."""
@@ -224,15 +222,6 @@ class _ClaimTerms:
     def _applied(
         self, node: tuple[str, tuple[int, ...], int], values: Sequence[TermId], size: TermId
     ) -> TermId:
-        """An operator by its template, `size` standing for the size of its dim."""
+        """An operator of the claim, `size` standing for the size of its dim."""
         op, operands, dim = node
-
-        def fill(part: int | Template) -> TermId:
-            if isinstance(part, int):
-                return values[operands[part]]
-            if part.head == "Size":
-                return size
-            children = tuple(fill(inner) for inner in part.parts)
-            return self.bank.make(part.head, children, (dim,) if part.has_dim else ())
-
-        return fill(template(op))
+        return operator_term(self.bank, op, [values[i] for i in operands], dim, lambda: size)

@@ -57,7 +57,7 @@ class Stored(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlockValues:
     """A block graph read once: its values, what it loads, saves and accumulates over.
 
     `number` tells it from all others; `graph` is kept so that its `id` stays its own.
@@ -86,14 +86,14 @@ class Values:
         self._value_of: dict[Value, ValueId] = {}
         self._applied_to: dict[tuple[str, DataDim | None, tuple[ValueId, ...]], ValueId] = {}
         self._whole_of: dict[object, WholeId] = {}
-        self._blocks: dict[int, list[Block]] = {}
+        self._blocks: dict[int, list[BlockValues]] = {}
         self._count = 0
         self._outputs = frozenset(output_name(i) for i in range(len(program.outputs)))
         self.inputs: Mapping[str, Stored] = {
             i.name: Stored(self._whole("input", i.name), self._mask(i.dims)) for i in program.inputs
         }
 
-    def read(self, graph: BlockGraph, stored: Mapping[str, Stored]) -> Block:
+    def read(self, graph: BlockGraph, stored: Mapping[str, Stored]) -> BlockValues:
         """The values of a block; one that several graphs share is read once."""
         blocks = self._blocks.setdefault(id(graph), [])
         for block in blocks:
@@ -110,7 +110,7 @@ class Values:
         blocks.append(block)
         return block
 
-    def _read(self, graph: BlockGraph, stored: Mapping[str, Stored]) -> Block:
+    def _read(self, graph: BlockGraph, stored: Mapping[str, Stored]) -> BlockValues:
         ids: list[ValueId] = []
         loads: dict[str, Stored] = {}
         saves: dict[str, ValueId] = {}
@@ -143,7 +143,7 @@ class Values:
         loops = frozenset(n.par for n in graph.nodes if isinstance(n, Accumulator))
         self._count += 1
         values, saved = tuple(dict.fromkeys(ids)), tuple(saves.items())
-        return Block(self._count, graph, values, frozenset(ids), loads, saved, loops)
+        return BlockValues(self._count, graph, values, frozenset(ids), loads, saved, loops)
 
     def _check_saved(self, target: str, stored: int, dims: int) -> None:
         """An output may be repeated along dims; else what is stored has the value's dims."""

@@ -6,7 +6,11 @@ import pytest
 import search_programs
 
 from prism import frontend as pr
+from prism.egraph import AxiomFile, load_axioms, make_axiom_set
+from prism.egraph.axioms import axiom_files
 from prism.egraph.checking import Fault, check_axioms
+from prism.egraph.growth import endless_rules
+from prism.egraph.poison import find_poison
 from prism.egraph.proving import Proof, installed_provers
 from prism.plugins import Group, installed
 
@@ -282,10 +286,8 @@ def test_there_are_wrong_files_of_every_kind():
     assert len(WRONG) >= 25
 
 
-def test_no_wrong_rule_is_proved(tmp_path):
+def test_no_wrong_rule_is_proved():
     (prover,) = installed_provers()
-    from prism.egraph import AxiomFile, make_axiom_set  # noqa: PLC0415
-
     for fault, _, text in WRONG.values():
         if fault is Fault.UNSOUND and "birewrite" not in text:
             for rule in make_axiom_set((AxiomFile("wrong.egg", text),)).rules:
@@ -359,13 +361,19 @@ def test_the_same_seed_gives_the_same_report(tmp_path):
 
 
 def test_a_copy_of_a_file_of_ours_is_checked_in_its_place(tmp_path):
-    from prism.egraph.axioms import axiom_files  # noqa: PLC0415
-
     ours = axiom_files("prism")
     softmax = next(file for file in ours if file.name.endswith("softmax.egg"))
     report = check(tmp_path, softmax.text, "softmax.egg")
     assert not report.failures
     assert report.rules
+
+
+def test_a_part_of_our_rules_holds_no_poison_and_settles():
+    """`test_every_installed_set_passes` takes all of them."""
+    axioms = load_axioms()
+    some = axioms.rules[::16]
+    assert [poison for _, poison in find_poison(axioms, some) if poison is not None] == []
+    assert [nodes for _, nodes in endless_rules(axioms, some) if nodes is not None] == []
 
 
 @pytest.mark.slow

@@ -47,6 +47,26 @@ def test_what_sums_as_symbols_do_not_reach_is_unrolled(text):
     assert PROVER.prove(rule_of(text), seconds=10.0) in {Proof.SMALL_SIZES, Proof.ALL_SIZES}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(rewrite (Repl (Size k) p) (Repl (Neg (Neg (Size k))) p) :ruleset parallel",
+        "(rewrite (Add a b) (Add b a) :when ((= 3 (dims a))) :ruleset algebra",
+        "(rewrite (Add a b) (Add b a) :when ((= (pars a) (pars b))) :ruleset algebra",
+    ],
+)
+def test_what_depends_on_dimensions_it_does_not_name_is_tested_only(text):
+    assert PROVER.prove(rule_of(text), seconds=2.0) is Proof.NONE
+
+
+def test_a_condition_on_unnamed_dimensions_is_read_with_them():
+    unequal = "(!= (dims a) (dims b)) (= 0 (& (dims a) (<< 1 k)))"
+    wrong = f"(rewrite (Sum (Add a b) k) (Sum b k) :when ({unequal}) :ruleset algebra"
+    right = f"(rewrite (Sum (Add a b) k) (Sum (Add b a) k) :when ({unequal}) :ruleset algebra"
+    assert PROVER.prove(rule_of(wrong), seconds=2.0) is Proof.NONE
+    assert PROVER.prove(rule_of(right), seconds=20.0) is Proof.ALL_SIZES
+
+
 def test_that_time_is_up_is_no_proof():
     assert PROVER.prove(rule_of(BOUNDED["largest absolute value"]), seconds=0.0) is Proof.NONE
 

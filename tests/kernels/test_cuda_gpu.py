@@ -12,7 +12,6 @@ from kernels.fake_gpu import TORCH, TORCH_STREAM, CUfunction, FakeNumba, Tensor
 
 from prism.dtypes import dtype_of
 from prism.errors import DeviceLostError, KernelError
-from prism.tune import device_text
 from prism.tune.timing import time_kernels
 from prism_kernels.cuda import gpu_api, profile
 from prism_kernels.cuda.gpu import GpuBackend, device_of
@@ -205,7 +204,7 @@ def test_the_gpu_at_hand_is_described_like_those_of_the_table():
     assert gpu.clock_ghz == pytest.approx(1.98)
     device = device_of(gpu)
     assert (device.kind, device.arch, device.l2_bytes) == ("gpu", "sm_90", 60 << 20)
-    assert device_text(device) == "NVIDIA H200, sm_90"
+    assert device.text == "NVIDIA H200, sm_90"
 
 
 def test_what_a_driver_no_longer_tells_comes_from_the_table():

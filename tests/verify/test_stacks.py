@@ -10,7 +10,7 @@ import stacked
 from prism.egraph import load_axioms
 from prism.search import explain
 from prism.verdict import Verdict
-from prism.verify import verify_graphs
+from prism.verify import find_counterexample, verify_graphs
 
 
 def verdict(graph):
@@ -42,3 +42,17 @@ REASONS = {
 @pytest.mark.parametrize("name", REASONS)
 def test_placement_says_why_a_stack_is_wrong(name):
     assert re.search(REASONS[name], explain(stacked.WRONG[name]) or "")
+
+
+@pytest.mark.parametrize("name", stacked.RIGHT)
+def test_numbers_are_tried_on_what_is_proved(name):
+    graph = stacked.RIGHT[name]
+    assert find_counterexample(graph.program, graph, is_proved=True) is None
+
+
+@pytest.mark.parametrize("name", stacked.WRONG)
+def test_numbers_show_what_is_wrong(name):
+    graph = stacked.WRONG[name]
+    found = find_counterexample(graph.program, graph)
+    assert found is not None
+    assert "x@0=" in str(found)

@@ -158,9 +158,9 @@ class _Block:
     def _loop(self, number: int) -> None:
         """A loop, and the one inside it."""
         w, loop = self.w, self.program.loops[number]
-        start, inner = w.loop_start(number), "inner_" * number
+        start = w.loop_start(number)
         self._start_accumulators(number)
-        axis = self._looped_axis(number)
+        axis = self.program.looped_axis(number)
         if loop.dim is None or axis is None:
             with w.block(f"for {start} in range({loop.count}):"):
                 self._body(number, 1)
@@ -175,18 +175,14 @@ class _Block:
                 w.line(f"{start} = {full}")
                 self._body(number, total % tile)
             return
-        w.line(f"{inner}full = {total} // {tile} * {tile}")
-        with w.block(f"for {start} in range(0, {inner}full, {tile}):"):
+        whole, length = w.loop_name(number, "full"), w.loop_name(number, "length")
+        w.line(f"{whole} = {total} // {tile} * {tile}")
+        with w.block(f"for {start} in range(0, {whole}, {tile}):"):
             self._body(number, tile)
-        w.line(f"{start} = {inner}full")
-        w.line(f"{inner}length = {total} - {inner}full")
-        with w.block(f"if {inner}length > 0:"):
-            self._body(number, f"{inner}length")
-
-    def _looped_axis(self, number: int) -> Axis | None:
-        """An axis that a loop cuts; there is none where all tiles were inputs put side by side."""
-        axes = (a for axes in self.program.axes for a in axes)
-        return next((a for a in axes if self.program.loop_of(a) == number), None)
+        w.line(f"{start} = {whole}")
+        w.line(f"{length} = {total} - {whole}")
+        with w.block(f"if {length} > 0:"):
+            self._body(number, length)
 
     def _start_accumulators(self, number: int) -> None:
         w = self.w
@@ -213,7 +209,7 @@ class _Block:
         tiles = {w.pointer(p): p.loop_strides[number] for p in around}
         for pointer, stride in tiles.items():
             step = start if stride == 1 else f"{start} * {stride}"
-            w.line(f"{w.tile_pointer(pointer, number)} = offset({pointer}, {step})")
+            w.line(f"{w.tile_name(pointer, number)} = offset({pointer}, {step})")
         with w.iteration(extent):
             if number + 1 == len(self.program.loops):
                 self._stage(Stage.BODY)

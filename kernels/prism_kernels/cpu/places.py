@@ -210,7 +210,7 @@ class _Planner:
             self._place_result(accumulator, order)
             whole = self.places[accumulator]
             number = self.program.ended(accumulator)
-            steps = self._loop_strides(i, whole.strides)
+            steps = self.program.loop_strides(self.program.axes[i], whole.strides)
             # what holds the tiles of this loop may itself be a tile of the loop around it
             held = whole.loop_strides or (0,) * len(steps)
             self.places[i] = Place(
@@ -304,16 +304,8 @@ class _Planner:
         tensor = self.program.inputs[source]
         strides = dict(tensor.strides)
         pointer = input_pointer(self.program, source)
-        return Place(pointer, strides, self._loop_strides(i, strides), is_argument=True)
-
-    def _loop_strides(self, i: ValueId, strides: dict[DataDim, int]) -> tuple[int, ...]:
-        """For each loop the stride of the axis of value i that it cuts; 0 if it cuts none."""
-        out = [0] * len(self.program.loops)
-        for axis in self.program.axes[i]:
-            number = self.program.loop_of(axis)
-            if number is not None:
-                out[number] = strides[axis.dim]
-        return tuple(out)
+        steps = self.program.loop_strides(self.program.axes[i], strides)
+        return Place(pointer, strides, steps, is_argument=True)
 
     def _buffer(self, name: str, order: tuple[Axis, ...]) -> Place:
         """A row-major buffer with padded rows."""

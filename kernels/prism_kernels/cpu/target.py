@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from prism.errors import KernelError
-from prism.ir import DataDim, MuGraph, SGraph, bind_sizes, output_name
+from prism.ir import MuGraph, SGraph, bind_sizes
 from prism.protocols import Device, KernelSource
 from prism_kernels.cpu import cost, device
 from prism_kernels.cpu.emit_file import emit_file, function_names, runtime_digest
@@ -17,7 +16,7 @@ from prism_kernels.cpu.kernel import CpuKernel, evict_caches, load_kernel
 from prism_kernels.cpu.library import LibraryCall, library_call
 from prism_kernels.cpu.places import Planned, plan
 from prism_kernels.cpu.registers import Registers, registers_of
-from prism_kernels.describe import describe
+from prism_kernels.describe import array_metadata, describe
 from prism_kernels.lower import lower
 from prism_kernels.seal import seal
 from prism_kernels.tile import Intermediate
@@ -71,25 +70,16 @@ class CpuTarget:
         Raises:
             KernelError: the muGraph is refused.
         """
-        graph, (plans, between) = mu.graph.program, self._plan(mu, dtype)
+        plans, between = self._plan(mu, dtype)
         names = function_names(plans)
         several = f"s {', '.join(names)}, run one after the other," if len(names) > 1 else ""
-        title = f"CPU kernel{several} for {graph.name}."
+        title = f"CPU kernel{several} for {mu.graph.program.name}."
         header = describe(mu, dtype)
         text = emit_file(plans, dtype, self._registers(mu, dtype), title, header)
-        sizes = dict(mu.sizes)
-
-        def array(name: str, axes: Sequence[DataDim | None]) -> dict[str, Any]:
-            return {"name": name, "shape": [1 if d is None else sizes[d] for d in axes]}
-
         meta: dict[str, Any] = {
             "target": self.name,
             "runtime": runtime_digest(),
-            "program": graph.name,
-            "dtype": dtype,
-            "arguments": [array(a.name, a.axes) for a in graph.arguments],
-            "outputs": [array(output_name(k), o.axes) for k, o in enumerate(graph.outputs)],
-            "between": [{"name": t.name, "shape": list(t.shape)} for t in between],
+            **array_metadata(mu, dtype, between),
             "workspace_elements": cost.workspace_elements(plans),
             "launches": [_launch(name, p) for name, p in zip(names, plans, strict=True)],
         }

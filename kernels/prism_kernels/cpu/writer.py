@@ -55,12 +55,8 @@ class Writer(writer.Writer):
         name = place.pointer
         for number, stride in enumerate(place.loop_strides[: len(self.iterations)]):
             if stride:
-                name = self.tile_pointer(name, number)
+                name = self.tile_name(name, number)
         return name
-
-    def tile_pointer(self, name: str, number: int) -> str:
-        """What a pointer is called that has been advanced to the iteration of a loop."""
-        return ("tile_", "inner_")[number] + name
 
     def index(
         self, place: Place, axes: Iterable[Axis], given: dict[DataDim, str] | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prism.errors import KernelError
-from prism.ir import DataDim, MuGraph, Program, output_name
+from prism.ir import MuGraph, Program
 from prism.protocols import KernelSource
 from prism_kernels.cuda.cost import Work, work_of
 from prism_kernels.cuda.devices import MAX_BLOCKS, MAX_THREADS
@@ -20,7 +20,7 @@ from prism_kernels.cuda.places import THREADS, plan
 from prism_kernels.cuda.plan import Plan
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.writer import Writer
-from prism_kernels.describe import describe
+from prism_kernels.describe import array_metadata, describe
 from prism_kernels.lower import lower
 from prism_kernels.seal import seal
 from prism_kernels.tile import Intermediate, Load, Store, TileProgram
@@ -99,7 +99,7 @@ def emit(mu: MuGraph, dtype: str, shared_limit: int, target: str) -> KernelSourc
         KernelError: the muGraph is refused.
     """
     planned = plan_kernels(mu, dtype, shared_limit)
-    program, sizes = mu.graph.program, dict(mu.sizes)
+    program = mu.graph.program
     several = len(planned.kernels) > 1
     dtypes = _array_dtypes(program, planned, dtype)
     functions, launches = [], []
@@ -112,18 +112,10 @@ def emit(mu: MuGraph, dtype: str, shared_limit: int, target: str) -> KernelSourc
         launches.append(_launch(name, kernel, list(parameters), dtypes))
     what = "CUDA kernels, launched one after the other," if several else "CUDA kernel"
     text = emit_file(functions, f"{what} for {program.name}.", describe(mu, dtype))
-
-    def array(name: str, axes: Sequence[DataDim | None]) -> dict[str, Any]:
-        return {"name": name, "shape": [1 if d is None else sizes[d] for d in axes]}
-
     meta: dict[str, Any] = {
         "target": target,
         "runtime": runtime_digest(),
-        "program": program.name,
-        "dtype": dtype,
-        "arguments": [array(a.name, a.axes) for a in program.arguments],
-        "outputs": [array(output_name(k), o.axes) for k, o in enumerate(program.outputs)],
-        "between": [{"name": t.name, "shape": list(t.shape)} for t in planned.between],
+        **array_metadata(mu, dtype, planned.between),
         "workspace_elements": planned.workspace_elements,
         "launches": launches,
     }

@@ -123,9 +123,8 @@ class _Kernel:
     def _loop(self, number: int) -> None:
         """A loop, and the one inside it."""
         w, loop = self.w, self.program.loops[number]
-        start, length = w.loop_start(number), "inner_" * number + "length"
-        axes = (a for axes in self.program.axes for a in axes)
-        axis = next((a for a in axes if self.program.loop_of(a) == number), None)
+        start, length = w.loop_start(number), w.loop_name(number, "length")
+        axis = self.program.looped_axis(number)
         if loop.dim is None or axis is None:
             with w.block(f"for {start} in range({loop.count}):"):
                 self._body(number, 1)

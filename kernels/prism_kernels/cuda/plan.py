@@ -141,12 +141,8 @@ def _stored(program: TileProgram, name: str, dtype: str) -> str:
 
 def tile_in(place: Place, program: TileProgram, axes: Iterable[Axis]) -> Place:
     """An array as an iteration's tile with these axes is in it."""
-    strides = [0] * len(program.loops)
-    for axis in axes:
-        number = program.loop_of(axis)
-        if number is not None:
-            strides[number] = place.strides[axis.dim]
-    return replace(place, loop_strides=tuple(strides)) if any(strides) else place
+    strides = program.loop_strides(axes, place.strides)
+    return replace(place, loop_strides=strides) if any(strides) else place
 
 
 def slice_of(place: Place, program: TileProgram, accumulator: ValueId) -> Place:

@@ -195,7 +195,7 @@ class Writer(writer.Writer):
             if stride:
                 start = self.loop_start(number)
                 step = start if stride == 1 else f"{start} * {stride}"
-                name = ("tile_", "inner_")[number] + name
+                name = self.tile_name(name, number)
                 self.tile_bases[number][name] = f"u32({' + '.join([*base, step])})"
                 base = [name]
         return base

@@ -21,12 +21,10 @@ from itertools import product
 from random import Random
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prism.search.fronts.costs import Cost, Prices
-from prism.search.fronts.polynomials import Monomial, Polynomial, exponents
-
-Row = NDArray[np.float64]
+from prism.search.fronts.front import Row, Sampled
+from prism.search.fronts.polynomials import Monomial, exponents
 
 DEAREST_LOG2 = 5.0
 """At most so much dearer (as a power of two) is an elementwise operation than a multiply-add, and
@@ -34,6 +32,9 @@ a special function than twice an elementwise operation."""
 
 SPREAD = 4
 """Points for dives: sizes are given, so fewer differ than where they are not."""
+
+MOST_LOG2 = 4
+"""Of a grid dim that comes up later."""
 
 MOST_FREE = 6
 """Dims that grid dims may divide; with more there would be too many corners."""
@@ -52,7 +53,7 @@ class Box:
         return len(self.free) <= MOST_FREE
 
 
-class Corners:
+class Corners(Sampled):
     """Costs along one loop column as rows: work, then footprint, at points and corners of a box.
 
     The first `SPREAD` points lie within the box, for dives.
@@ -67,22 +68,10 @@ class Corners:
         self._looped = [d for d in range(len(box.sizes)) if looped >> d & 1]
         self._is_apart = all(d in box.free for d in self._looped)
         """Whether tiles of looped dims and iterations are taken for independent."""
-        self._logs = self._points(Random(seed))
-        self._random = Random(seed + 1)
-        self._known: dict[Monomial, Row] = {}
         self._linear: dict[tuple[Monomial, bool], bool] = {}
-        self.count = self._logs.shape[1]
-        self.width = 2 * self.count + 1
+        super().__init__(self._points(Random(seed)), Random(seed + 1), MOST_LOG2)
         # the corner where every free dim is whole and everything else is 1
         self.whole: int | None = SPREAD + ((1 << len(box.free)) - 1) * 8
-
-    def row(self, cost: Cost) -> Row:
-        """The row of a cost."""
-        out = np.zeros(self.width)
-        self._add(cost.work, out[: self.count])
-        self._add(cost.footprint, out[self.count : -1])
-        out[-1] = cost.is_daring
-        return out
 
     def is_exact(self, cost: Cost) -> bool:
         """Whether the cost is linear in every variable."""
@@ -103,21 +92,6 @@ class Corners:
             known = times in wanted and max(others) <= 1 and not has_grid
             self._linear[monomial, is_work] = known
         return known
-
-    def _add(self, polynomial: Polynomial, out: Row) -> None:
-        for monomial, coefficient in polynomial.items():
-            known = self._known.get(monomial)
-            if known is None:
-                known = self._known[monomial] = self._value(monomial)
-            out += coefficient * known
-
-    def _value(self, monomial: Monomial) -> Row:
-        powers = exponents(monomial)
-        while len(self._logs) < len(powers):
-            # a grid dim that came up later
-            drawn = [float(self._random.randint(0, SPREAD)) for _ in range(self.count)]
-            self._logs = np.vstack((self._logs, drawn))
-        return np.exp2(np.array(powers, dtype=float) @ self._logs[: len(powers)])
 
     # -- the points
 

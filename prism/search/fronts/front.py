@@ -77,18 +77,19 @@ class Scale(Protocol):
         """Whether its row says all about a cost."""
 
 
-class Probes:
-    """Costs at a few points, for all sizes: rows rule out much, polynomials decide."""
+class Sampled:
+    """Costs as rows at given points, those of a `Scale`.
 
-    decides = False
-    whole: int | None = None
-    spread = SPREAD
+    `logs` are the binary logarithms of the variables, a column per point; variables that come up
+    later are drawn by `random`, up to `most_log2`.
+    """
 
-    def __init__(self, prices: Prices, seed: int) -> None:
+    def __init__(self, logs: Row, random: Random, most_log2: int) -> None:
         self._known: dict[Monomial, Row] = {}
-        self._logs = _probe_logs(prices.variable_count, Random(seed))
-        self._random = Random(seed + 1)
-        self.count = self._logs.shape[1]
+        self._logs = logs
+        self._random = random
+        self._most_log2 = most_log2
+        self.count = logs.shape[1]
         self.width = 2 * self.count + 1
 
     def row(self, cost: Cost) -> Row:
@@ -98,11 +99,6 @@ class Probes:
         self._add(cost.footprint, out[self.count : -1])
         out[-1] = cost.is_daring
         return out
-
-    def is_exact(self, cost: Cost) -> bool:
-        """Never: sizes have no end."""
-        del cost
-        return False
 
     def _add(self, polynomial: Polynomial, out: Row) -> None:
         for monomial, coefficient in polynomial.items():
@@ -115,9 +111,26 @@ class Probes:
         powers = exponents(monomial)
         while len(self._logs) < len(powers):
             # a grid dim that came up later
-            drawn = [float(self._random.randint(0, MOST_LOG2)) for _ in range(self.count)]
+            drawn = [float(self._random.randint(0, self._most_log2)) for _ in range(self.count)]
             self._logs = np.vstack((self._logs, drawn))
         return np.exp2(np.array(powers, dtype=float) @ self._logs[: len(powers)])
+
+
+class Probes(Sampled):
+    """Costs at a few points, for all sizes: rows rule out much, polynomials decide."""
+
+    decides = False
+    whole: int | None = None
+    spread = SPREAD
+
+    def __init__(self, prices: Prices, seed: int) -> None:
+        logs = _probe_logs(prices.variable_count, Random(seed))
+        super().__init__(logs, Random(seed + 1), MOST_LOG2)
+
+    def is_exact(self, cost: Cost) -> bool:
+        """Never: sizes have no end."""
+        del cost
+        return False
 
 
 def _probe_logs(variable_count: int, random: Random) -> Row:

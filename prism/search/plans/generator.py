@@ -121,7 +121,8 @@ class PlanGenerator:
 
     def counters(self) -> dict[str, Any]:
         """What both did."""
-        return {**self._base.counters(), **self._count, "pieces": len(self._pieces)}
+        compared = {"compared_at": self._profiles.count} if self._is_best else {}
+        return {**self._base.counters(), **self._count, **compared, "pieces": len(self._pieces)}
 
     # ------------------------------------------------------------------------- every plan
 
@@ -159,9 +160,6 @@ class PlanGenerator:
             best = {(k.dag.wired.roots, k.chain): k for kept in self._kept for k in kept}
             longer = [(k.dag, _with(k.chain, cut)) for k in best.values() for cut in k.dag.cuts]
             self._offer_all((dag, c) for dag, c in longer if all(a < b for a, b in pairwise(c)))
-        self._materials.cuts.add(
-            "plans", f"kernels: plans were compared at {self._profiles.count} sizes and machines"
-        )
         yield from self._listed()
 
     def _set_limits(self, singles: Sequence[Ranked]) -> None:

@@ -24,7 +24,6 @@ from prism.ir import OPS, OpKind
 from prism.protocols import Device
 from prism.search.fronts.costs import LIGHT
 from prism.search.grid import Column, GridPlacement
-from prism.search.placement import PARTIAL
 from prism.search.situation import Situation
 from prism.search.stages import Stage
 from prism.search.wiring import Arena, TermId, Wired, dims_in
@@ -128,7 +127,10 @@ class KernelCosts:
 
     def seconds(self, wired: Wired, stage: Stage | None, grid: Sequence[Column]) -> Row:
         """The least over which of the grid dims are used; one that stacks always is."""
-        late = frozenset(term for term in wired.nodes if self._is_late(term, stage))
+        late = frozenset[TermId]()
+        if stage is not None:
+            terms = self._arena.terms
+            late = frozenset(t for t in wired.nodes if stage.is_late(t, terms[t].operands))
         key = (wired.roots, late, tuple(grid))
         if key not in self._known:
             self._known[key] = self._seconds(wired, late, grid)
@@ -190,12 +192,6 @@ class KernelCosts:
             pattern = tuple(not self._placement.divides(term, column) for column in grid)
             out[pattern] = out[pattern] + row if pattern in out else row
         return out
-
-    def _is_late(self, term: TermId, stage: Stage | None) -> bool:
-        """Whether an operator works on sums that are not finished, in every iteration."""
-        if stage is None or stage.state(term) != PARTIAL:
-            return False
-        return any(stage.state(t) == PARTIAL for t in self._arena.terms[term].operands)
 
 
 def work_of(arena: Arena, term: TermId, profiles: Profiles) -> Row:

@@ -126,8 +126,6 @@ class GraphTerms:
             kind = self.bank.type_of(values[name])
             if kind.splits.keys() != dims:
                 raise GraphError(f"{name} is stored over other dimensions than the program's")
-            if any(kind.splits.values()):
-                raise GraphError(f"{name} is stored as one tile of itself: a mapping is missing")
             out.append(values[name])
         return tuple(out)
 
@@ -250,6 +248,9 @@ class _Kernel:
             else:
                 is_new = dim in self.stacking.values()
                 term = self._make(i, "Stack" if is_new else "Comb", term, dim, par)
+        if any(self.bank.type_of(term).splits.values()):
+            # its dimension would have another size there, under the same name
+            raise GraphError(f"{node.target} is stored as one tile of itself: a mapping is missing")
         return term
 
     def _at(self, i: TensorId, level: int) -> TermId:

@@ -44,8 +44,8 @@ FEW = 100
 EXPECTED = 8
 """Graphs that show the verifier what is to come."""
 
-FIRST_BATCH, MOST_BATCH = 100, 1_000
-"""Graphs admitted at a time; each batch may be twice the one before it."""
+FIRST_BATCH, MOST_BATCH, FASTER = 10, 1_000, 4
+"""Graphs admitted at a time; each batch may be so many times the one before it."""
 
 Progress = Callable[[int, int], None]
 """How many candidates are judged, and of how many."""
@@ -138,14 +138,14 @@ class Judging:
         while start < len(candidates):
             progress(start, len(candidates))
             rest, now = seconds_left(), time.perf_counter()
-            # late, a smaller batch; what company a graph is judged in changes no verdict
+            # late, a smaller batch
             now_size = size if each * size <= rest else max(1, int(rest / each))
             if _in_time(rest, self._decide, candidates[start : start + now_size]) is None:
                 self._not_judged(len(candidates) - start)
                 break
             start += now_size
             each = max(1e-6, (time.perf_counter() - now) / now_size)
-            size = min(2 * size, MOST_BATCH)
+            size = min(FASTER * size, MOST_BATCH)
         if self._admitted:
             self._try_sample(seconds_left)
 
@@ -190,7 +190,7 @@ class Judging:
     def _take_next(self, one: _UnderWay, rest: float) -> bool:
         """Take the next verdicts of a block; false where there are none in time."""
         batch, now = self._limits.batch, time.perf_counter()
-        # late, a smaller batch; what company a graph is judged in changes no verdict
+        # late, a smaller batch
         most = batch if self._each * batch <= rest else max(1, int(rest / self._each))
         verdicts = _in_time(rest, one.block.next, min(most, len(one.left)))
         if verdicts is None:

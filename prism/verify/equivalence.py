@@ -66,8 +66,10 @@ def verify_graphs(
     axioms: AxiomSet,
     limits: VerifyLimits = LIMITS,
 ) -> tuple[Verdict, ...]:
-    """The verdict on each graph, whatever the order and company they come in.
+    """The verdict on each graph.
 
+    PROVED is right in any company; a graph that stops short of a proof alone may be proved beside
+    others, whose terms are steps on the way. The same graphs in the same order give the same.
     A graph whose values do not fit together (`GraphError`) computes nothing: NOT_PROVED.
     """
     return Verifier(program, axioms, limits).verify(graphs)

@@ -117,6 +117,7 @@ def test_without_time_to_prove_them_distrusted_admissions_are_dropped(results, m
     proved = by_verdict(sample, Verdict.PROVED)
     bad = min(proved)
     doubting(monkeypatch, bad.__eq__)
+    monkeypatch.setattr(judging, "FIRST_BATCH", 1_000)
     clock = iter([100.0] * 2)  # one batch, the sample, no more
     monkeypatch.setattr(SEARCH._Search, "seconds_left", lambda _self: next(clock, 0.0))
     result = search(programs.trace(programs.softmax_matmul), SAMPLE)

@@ -43,7 +43,7 @@ def told(result):
 def started(monkeypatch):
     """Workers start at once, for small blocks; how many did."""
     monkeypatch.setattr(parallel, "WORTH_S", 0.0)
-    monkeypatch.setattr(SEARCH, "MAX_NODES", 10 * len(PROGRAM.nodes))
+    monkeypatch.setattr(SEARCH, "MAX_SQUARES", 10 * len(PROGRAM.nodes) ** 2)
     children = []
 
     class Counted(parallel.Child):
@@ -89,7 +89,7 @@ from prism.search import SearchOptions, search
 from prism.verify import parallel
 
 print("begin", flush=True)
-sys.modules[search.__module__].MAX_NODES = 60
+sys.modules[search.__module__].MAX_SQUARES = 400
 parallel.WORTH_S, started = 0.0, []
 start = parallel.ParallelVerifier._start
 parallel.ParallelVerifier._start = lambda self, n: (started.append(n), start(self, n))

@@ -56,3 +56,27 @@ def test_numbers_show_what_is_wrong(name):
     found = find_counterexample(graph.program, graph)
     assert found is not None
     assert "x@0=" in str(found)
+
+
+TILE = """\
+kernel 0
+  grid x
+  map m[x,d,x]
+  map m[t0,s,x]
+  x = load x[n, d]
+  save x as t0[s, n, d]
+kernel 1
+  t0 = load t0[s, n, d]
+  %1 = max[s](t0)
+  %2 = max[d](%1)
+  save %2 as out0[n]
+"""
+
+
+def test_a_tile_stacked_as_if_it_were_whole_is_not_proved_in_any_company():
+    """Its dim would have another size there: each block has a part of it."""
+    right, tile = stacked.RIGHT["largest"], stacked.graph(stacked.largest, TILE)
+    assert "stacks along s a value that is a tile along d" in (explain(tile) or "")
+    verdicts = verify_graphs(right.program, [right, tile], load_axioms(("prism",)))
+    assert verdicts[0] is Verdict.PROVED
+    assert verdicts[1] is not Verdict.PROVED

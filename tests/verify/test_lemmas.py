@@ -167,3 +167,9 @@ def test_a_program_of_as_many_dims_as_the_e_graph_takes_has_no_lemmas(axioms):
     many = [f"d{i}" for i in range(40)]
     assert Lemmas(many, axioms).holds([step]) == {step: False}
     assert Lemmas(many[:39], axioms).holds([step]) == {step: True}
+
+
+def test_states_are_those_of_placement():
+    """The search guesses states for the lemmas."""
+    ours = (placement.REPLICATED, placement.PARTIAL, placement.PEAK)
+    assert ours == (REPLICATED, PARTIAL, PEAK)

@@ -75,8 +75,8 @@ COLLECT_LESS = 10
 """A search makes so many times more objects between two garbage collections than is usual."""
 
 MAX_SQUARES = 30_000
-"""Nodes of the program squared, times graphs, in one verification e-graph. At 30 operators 100 graphs
-took 2.3 GB, 30 take 0.9."""
+"""Nodes of the program squared, times graphs, in one verification e-graph. At 30 operators 100
+graphs took 2.3 GB, 30 take 0.9."""
 
 
 def search(

@@ -77,7 +77,13 @@ def test_an_interrupted_tuning_answers_with_what_it_has(artifact, fake_target, t
     command += ["--target", fake_target, "--records", records, "--budget", "60"]
     env = {**os.environ, "PRISM_CACHE_DIR": str(tmp_path / "cache")}
     with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # where the tests run in the background, children would ignore it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     ) as process:
         deadline = time.monotonic() + 30
         while not records.exists() and time.monotonic() < deadline:

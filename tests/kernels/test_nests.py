@@ -110,8 +110,9 @@ def test_searched_nests_are_right_on_the_cpu(compiled, rng, function):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [rms_linear, bare, nested.scaled])
-def test_all_searched_nests_are_right(compiled, rng, function):
-    for seed, graph in enumerate(found(function)):
+def test_many_searched_nests_are_right(compiled, rng, function):
+    graphs = found(function)
+    for seed, graph in enumerate(Random(3).sample(graphs, min(24, len(graphs)))):
         mu = drawn(graph, seed)
         arguments = random_arguments(graph.program, dict(mu.sizes), rng)
         assert_simulated(mu, arguments, seed=seed, T=64, S=seed % 3)

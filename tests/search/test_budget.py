@@ -61,7 +61,7 @@ def test_an_iteration_that_would_end_late_is_not_begun(axioms):
     start = time.monotonic()
     with deadline(start + 1.0), pytest.raises(OutOfTimeError):
         all(session.iterate(ALGEBRA) for _ in range(40))
-    assert time.monotonic() - start < 1.0 + TOLERANCE_S
+    assert time.monotonic() - start < 1.0 + 2 * TOLERANCE_S
     size = session.node_count()
     with deadline(start), pytest.raises(OutOfTimeError):
         session.iterate(ALGEBRA)

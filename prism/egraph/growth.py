@@ -9,14 +9,13 @@ without which it saturates.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from prism.egraph.axioms import AxiomSet, DirectedRule
 from prism.egraph.poison import Terms
 from prism.egraph.saturate import GENERATION_LIMITS, saturate
-from prism.egraph.session import Limits, OutOfTimeError, Session, deadline
+from prism.egraph.session import Limits, Session
 from prism.egraph.signature import ALGEBRA, PAR_RULES
 from prism.ir import Program
 
@@ -105,16 +104,8 @@ def _settle(axioms: AxiomSet, rule: DirectedRule, limits: Limits) -> tuple[int, 
     roots = terms.generic(rule, random.Random(0))
     session = Session(axioms, {PAR_RULES}, terms.bank.heads | rule.needs)
     session.insert(terms.bank, tuple(enumerate(roots)))
-    with deadline(time.monotonic() + limits.seconds):
-        for _ in range(limits.iterations):
-            try:
-                if not session.iterate(PAR_RULES):
-                    return session.node_count(), True
-            except OutOfTimeError:
-                break
-            if session.node_count() > limits.nodes:
-                break
-    return session.node_count(), False
+    _, is_settled = session.settle_in_time(limits, PAR_RULES)
+    return session.node_count(), is_settled
 
 
 def _without(axioms: AxiomSet, rules: Iterable[DirectedRule]) -> AxiomSet:

@@ -10,7 +10,6 @@ random inputs are poison. The rules to blame are found by removal.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ import numpy as np
 from prism.egraph.axioms import AxiomSet, DirectedRule
 from prism.egraph.bank import TermBank, TermId, TermNode, TermType
 from prism.egraph.meaning import Array, Meaning, Sizes
-from prism.egraph.session import Limits, OutOfTimeError, Row, Session, Table, deadline
+from prism.egraph.session import Limits, Row, Session, Table
 from prism.egraph.sides import DATA, NAMES, PARS, build_strictly, check_contraction, dim_text
 from prism.egraph.signature import ALGEBRA, ALGEBRA_VERIFY, PAR_RULES, Sort
 from prism.errors import GraphError, SizeError
@@ -98,25 +97,11 @@ def _claim(axioms: AxiomSet, rule: DirectedRule, limits: Limits) -> str | None:
         heads = terms.bank.heads | rule.needs | {"Const", "Size"}
         session = Session(axioms, {PAR_RULES, ALGEBRA, ALGEBRA_VERIFY}, heads)
         session.insert(terms.bank, tuple(enumerate(roots)))
-        run_up_to(session, limits)
+        session.settle_in_time(limits, PAR_RULES, ALGEBRA, ALGEBRA_VERIFY)
         claim = false_claim(session.table())
         if claim is not None:
             return claim
     return None
-
-
-def run_up_to(session: Session, limits: Limits) -> bool:
-    """Run all rulesets until nothing changes (then true) or a limit is reached."""
-    with deadline(time.monotonic() + limits.seconds):
-        for _ in range(limits.iterations):
-            try:
-                if not session.iterate(PAR_RULES, ALGEBRA, ALGEBRA_VERIFY):
-                    return True
-            except OutOfTimeError:
-                return False
-            if session.node_count() > limits.nodes:
-                return False
-    return False
 
 
 class Terms:

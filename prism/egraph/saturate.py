@@ -7,11 +7,10 @@ a program.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from prism.egraph.axioms import AxiomSet
-from prism.egraph.session import Limits, OutOfTimeError, Row, Session, deadline
+from prism.egraph.session import Limits, Row, Session
 from prism.egraph.signature import ALGEBRA, simple_operators
 from prism.egraph.terms import build_program, new_bank
 from prism.ir import DataDim, Program
@@ -52,7 +51,7 @@ def saturate(program: Program, axioms: AxiomSet, limits: Limits = GENERATION_LIM
     roots = build_program(bank, program)
     session = Session(axioms, {ALGEBRA}, bank.heads)
     session.insert(bank, tuple(enumerate(roots)))
-    iterations, is_complete = _run(session, limits)
+    iterations, is_complete = session.settle_in_time(limits, ALGEBRA)
     table = session.table()
     class_count = 1 + max((r.owner for r in table.rows), default=-1)
     dims = tuple(
@@ -69,20 +68,6 @@ def saturate(program: Program, axioms: AxiomSet, limits: Limits = GENERATION_LIM
         complete=is_complete,
         iterations=iterations,
     )
-
-
-def _run(session: Session, limits: Limits) -> tuple[int, bool]:
-    """One iteration per call until nothing changes or a limit is reached."""
-    with deadline(time.monotonic() + limits.seconds):
-        for iteration in range(1, limits.iterations + 1):
-            try:
-                if not session.iterate(ALGEBRA):
-                    return iteration, True
-            except OutOfTimeError:
-                return iteration - 1, False
-            if session.node_count() > limits.nodes:
-                return iteration, False
-    return limits.iterations, False
 
 
 def _node(

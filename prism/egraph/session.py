@@ -139,6 +139,33 @@ class Session:
         self._predicted[rulesets] = (time.monotonic() - start) * growth**2
         return bool(output.report.updated)
 
+    def settle(self, limits: Limits, *rulesets: str) -> bool:
+        """Iterate until nothing changes; false when a limit was reached first.
+
+        Raises:
+            OutOfTimeError: the next iteration would end after the `deadline`.
+        """
+        stop = time.monotonic() + limits.seconds
+        for _ in range(limits.iterations):
+            if not self.iterate(*rulesets):
+                return True
+            if self.node_count() > limits.nodes or time.monotonic() > stop:
+                return False
+        return False
+
+    def settle_in_time(self, limits: Limits, *rulesets: str) -> tuple[int, bool]:
+        """The same, no iteration begun that would end late; also says how many there were."""
+        with deadline(time.monotonic() + limits.seconds):
+            for iteration in range(1, limits.iterations + 1):
+                try:
+                    if not self.iterate(*rulesets):
+                        return iteration, True
+                except OutOfTimeError:
+                    return iteration - 1, False
+                if self.node_count() > limits.nodes:
+                    return iteration, False
+        return limits.iterations, False
+
     def node_count(self) -> int:
         """E-nodes, not counting the facts of analyses."""
         (output,) = self._execute(_parsed("(print-size)"))

@@ -106,7 +106,7 @@ class ConeGenerator:
                 self._cuts.add("candidates", f"candidates: stopped after {len(out)}")
                 break
             if is_late(1.0):
-                self._cuts.add("budget_s", "time: not every op DAG was tried")
+                self._cuts.out_of_time("not every op DAG was tried")
                 break
         return sorted(out, key=lambda found: found.rank)
 

@@ -204,7 +204,7 @@ class Judging:
             self._take(one.left.popleft(), verdict)
 
     def _not_judged(self, count: int) -> None:
-        self._cuts.add("budget_s", f"time: {count} graphs were not judged", count)
+        self._cuts.out_of_time(f"{count} graphs were not judged", count)
 
     def _decide(self, batch: Sequence[Ranked]) -> bool:
         """Build and judge one batch; true once that is done."""
@@ -291,7 +291,7 @@ class Judging:
         sample = [self._admitted[key] for key in self._random.sample(list(self._admitted), count)]
         unproved = len(self.unproved)
         if _in_time(seconds_left(), self._prove, sample) is None:
-            self._cuts.add("sample", "time: no admitted graph was judged in full as well")
+            self._cuts.out_of_time("no admitted graph was judged in full as well", budget="sample")
             return
         if len(self.unproved) == unproved:
             self._admitted.clear()

@@ -62,10 +62,15 @@ class Cuts:
     nearest: dict[str, tuple[int, str]] = field(default_factory=dict)
     is_interrupted: Callable[[], bool] = lambda: False
 
+    def out_of_time(self, what: str, count: int = 1, *, budget: str = "budget_s") -> None:
+        """Note what was left out because time is over."""
+        if self.is_interrupted():
+            self.add("interrupt", f"interrupted: {what}", count)
+        else:
+            self.add(budget, f"time: {what}", count)
+
     def add(self, budget: str, sentence: str | None = None, count: int = 1) -> None:
         """Note a cut."""
-        if sentence is not None and sentence.startswith("time:") and self.is_interrupted():
-            budget, sentence = "interrupt", sentence.replace("time:", "interrupted:", 1)
         self.counts[budget] = self.counts.get(budget, 0) + count
         if sentence is not None:
             self.sentences[sentence] = None

@@ -12,6 +12,7 @@ ever. A batch that reaches a cap is halved until the culprit is alone; only the 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +25,7 @@ from prism.egraph import (
     PAR_RULES,
     AxiomSet,
     GraphTerms,
+    Limits,
     Session,
     TermBank,
     TermId,
@@ -262,11 +264,8 @@ class _Shared:
         self._outputs = len(judge.targets)
         self.session = Session(judge.axioms, rulesets, self.heads)
         self.session.insert(self.bank, [(-1 - i, t) for i, t in enumerate(judge.targets)])
-        for _ in range(self.limits.algebra_iterations):
-            if not self.session.iterate(ALGEBRA):
-                break
-            if self.session.node_count() > self.limits.algebra_nodes:
-                break
+        limits = Limits(self.limits.algebra_nodes, self.limits.algebra_iterations, math.inf)
+        self.session.settle(limits, ALGEBRA)
 
     def insert(self, asked: Sequence[Terms]) -> dict[Terms, int]:
         """Insert candidates; each gets a number."""
@@ -285,13 +284,8 @@ class _Shared:
     def run_parallel(self, count: int) -> bool:
         """Parallel rules until nothing changes; false when a limit was reached first."""
         most = self.session.node_count() + count * self.limits.parallel_nodes
-        stop = time.monotonic() + self.limits.seconds
-        for _ in range(self.limits.parallel_iterations):
-            if not self.session.iterate(PAR_RULES):
-                return True
-            if self.session.node_count() > most or time.monotonic() > stop:
-                return False
-        return False
+        limits = Limits(most, self.limits.parallel_iterations, self.limits.seconds)
+        return self.session.settle(limits, PAR_RULES)
 
     def proved(self, numbers: Mapping[Terms, int]) -> frozenset[Terms]:
         """The candidates all of whose outputs are in the class of the targets."""

@@ -6,11 +6,10 @@ tile of k. What is equal when a limit is reached is equal; what is not counts as
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
-from prism.egraph import PAR_RULES, AxiomSet, Session, TermBank, TermId
+from prism.egraph import PAR_RULES, AxiomSet, Limits, Session, TermBank, TermId
 
 MAX_ITERATIONS = 80
 NODES_PER_PAIR = 2_000
@@ -48,16 +47,7 @@ class PairJudge:
                 for k, term in enumerate(pair)
             ],
         )
-        _run(session, len(pairs))
+        most = session.node_count() + len(pairs) * NODES_PER_PAIR
+        session.settle(Limits(most, MAX_ITERATIONS, MAX_SECONDS), PAR_RULES)
         classes = session.roots()
         return {key: classes[n] == classes[n + 1] for key, n in numbers.items()}
-
-
-def _run(session: Session, count: int) -> None:
-    """The parallel rules until nothing changes, or a limit."""
-    most = session.node_count() + count * NODES_PER_PAIR
-    stop = time.monotonic() + MAX_SECONDS
-    for _ in range(MAX_ITERATIONS):
-        is_done = not session.iterate(PAR_RULES)
-        if is_done or session.node_count() > most or time.monotonic() > stop:
-            return

@@ -126,7 +126,7 @@ class ForwardGenerator:
         """Whether a budget ends the growth."""
         if is_late(GROWTH_SHARE):
             states = growth.count.states
-            self._cuts.add("budget_s", f"time: the growth was stopped after {states} states")
+            self._cuts.out_of_time(f"the growth was stopped after {states} states")
         elif growth.count.states > MAX_STATES:
             self._cuts.add("states", f"states: the growth was stopped after {MAX_STATES}")
         elif len(values.values) > MAX_TENSORS:
@@ -176,7 +176,7 @@ class ForwardGenerator:
                 self._cuts.add("candidates", f"candidates: stopped after {len(out)}")
                 break
             if is_late(1.0):
-                self._cuts.add("budget_s", "time: not every op DAG was mapped")
+                self._cuts.out_of_time("not every op DAG was mapped")
                 break
         return sorted(out, key=lambda found: found.rank)
 

@@ -134,7 +134,7 @@ class _Run:
         most = self._materials.limits.max_ops - len(self._used)
         bounds = None if is_late(1.0) else Bounds(self._tables(), lambda: is_late(1.0))
         if bounds is None or not bounds.is_complete:
-            self._materials.cuts.add("budget_s", "time: only the program's own op DAG was tried")
+            self._materials.cuts.out_of_time("only the program's own op DAG was tried")
             return
         self._dives = Dives(bounds)
         for point in points(len(self._columns), self._scales[0]) if self._scales else ():
@@ -152,11 +152,8 @@ class _Run:
         self._walked = walk.count
         walk.run(most)
         if walk.count.left:
-            self._materials.cuts.add(
-                "budget_s",
-                f"time: {walk.count.left} partial op DAGs were not completed",
-                walk.count.left,
-            )
+            left = walk.count.left
+            self._materials.cuts.out_of_time(f"{left} partial op DAGs were not completed", left)
 
     def _keeps(self, bounds: Rows) -> bool:
         """Whether the pruners keep a partial op DAG that costs at least this, by live column."""

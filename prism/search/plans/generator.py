@@ -132,11 +132,10 @@ class PlanGenerator:
             dag = self._dag(wired)
             for chain in self._chains(dag):
                 for pieces in self._sequences(wired, chain, is_idle=False):
-                    options = (p.options(self._profiles, is_widest=False) for p in pieces)
-                    for chosen in product(*options):
+                    for chosen in product(*(piece.options for piece in pieces)):
                         yield self._ranked(wired, pieces, chosen)
                 if self._is_late():
-                    self._materials.cuts.add("budget_s", "time: not every kernel cut was tried")
+                    self._materials.cuts.out_of_time("not every kernel cut was tried")
                     return
 
     def _chains(self, dag: _Dag) -> Iterator[Chain]:
@@ -180,10 +179,10 @@ class PlanGenerator:
         bounded.sort(key=lambda entry: float((entry[0] / limits).min()))
         for least, dag, chain in bounded:
             if self._is_late():
-                self._materials.cuts.add("budget_s", "time: not every kernel cut was tried")
+                self._materials.cuts.out_of_time("not every kernel cut was tried")
                 return
             self._count["cuts"] += 1
-            if not any(s < self._promising(p) for p, s in enumerate(least)):
+            if not any(s < self._limit(p, PROMISING) for p, s in enumerate(least)):
                 self._count["bounded_cuts"] += 1
                 continue
             is_idle = any(map(dag.table.is_idle, chain))
@@ -195,21 +194,16 @@ class PlanGenerator:
         crossing = [dag.table.crossing(cut) for cut in chain]
         return least_seconds(self._materials.arena, dag.wired, crossing, self._profiles)
 
-    def _limit(self, p: int) -> float:
-        """What a plan must stay below to be kept at a profile."""
+    def _limit(self, p: int, share: float = 1.0) -> float:
+        """What a plan must stay below at a profile: the limit, and a share of the worst kept."""
         kept = self._kept[p]
-        return min(self._limits[p], kept[-1].seconds) if len(kept) == KEPT else self._limits[p]
-
-    def _promising(self, p: int) -> float:
-        """What a cut must stay below to be looked into."""
-        kept = self._kept[p]
-        enough = PROMISING * kept[-1].seconds if len(kept) == KEPT else math.inf
+        enough = share * kept[-1].seconds if len(kept) == KEPT else math.inf
         return min(self._limits[p], enough)
 
     def _offer(self, dag: _Dag, chain: Chain, pieces: tuple[Piece, ...]) -> None:
-        rows = [row for piece in pieces if (row := piece.least(self._profiles)) is not None]
-        if len(rows) < len(pieces):
+        if not all(piece.options for piece in pieces):
             return
+        rows = [piece.least for piece in pieces]
         for p, seconds in enumerate(np.add.reduce(rows).tolist()):
             if seconds < self._limit(p):
                 kept = self._kept[p]
@@ -222,14 +216,7 @@ class PlanGenerator:
         found: dict[tuple[int, ...], Ranked] = {}
         for p, kept in enumerate(self._kept):
             for k in kept:
-                best = [
-                    sorted(
-                        piece.options(self._profiles, is_widest=True),
-                        key=lambda o: (o.seconds[p], o.ranked.rank),
-                    )[:OPTIONS]
-                    for piece in k.pieces
-                ]
-                for chosen in product(*best):
+                for chosen in product(*(piece.best(p, OPTIONS) for piece in k.pieces)):
                     found.setdefault(
                         tuple(id(option) for option in chosen),
                         self._ranked(k.dag.wired, k.pieces, chosen),
@@ -273,7 +260,7 @@ class PlanGenerator:
             piece = self._piece(wired, key)
             stack.append(((*pieces, piece), stacked))
             if k < len(chain):
-                for stacking in piece.stackings():
+                for stacking in piece.stackings:
                     split = self._piece(wired, replace(key, stacking=stacking))
                     loads = {t: Stacked(key.stack_dim, state) for t, state in stacking}
                     stack.append(((*pieces, split), {**stacked, **loads}))
@@ -307,7 +294,7 @@ class PlanGenerator:
         known = self._pieces.get((key, inner))
         if known is None:
             own = self.mapper.own
-            known = Piece(self._materials.arena, key, inner, own, self._materials)
+            known = Piece(key, inner, own, self._materials, self._profiles)
             self._pieces[key, inner] = known
         return known
 

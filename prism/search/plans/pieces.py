@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from heapq import nsmallest
 from typing import assert_never
 
@@ -98,14 +99,15 @@ class Piece:
 
     def __init__(
         self,
-        main: Arena,
         key: PieceKey,
         inner: frozenset[TermId],
         own: frozenset[TermId],
         base: Materials,
+        profiles: Profiles,
     ) -> None:
+        """`inner` and `own` are terms of `base.arena`: those within macros, the program's own."""
         self.key = key
-        built = _Builder(main, key)
+        built = _Builder(base.arena, key)
         self.arena = Arena(built.program())
         self.wired = built.wire(self.arena, inner)
         stacked = {key.saved.index(term): state for term, state in key.stacking}
@@ -114,26 +116,23 @@ class Piece:
         self.mapper = self._materials.mapper()
         self.mapper.own = frozenset(ours for term, ours in built.ours.items() if term in own)
         self.builder = GraphBuilder(self.arena)
-        self._options: tuple[Option, ...] | None = None
-        self._least: tuple[Row, ...] | None = None
-        self._stackings: tuple[tuple[tuple[TermId, State], ...], ...] | None = None
+        self._profiles = profiles
 
+    @cached_property
     def stackings(self) -> tuple[tuple[tuple[TermId, State], ...], ...]:
         """Which of the saved terms some grid dim leaves partial, for each such dim."""
-        if self._stackings is None:
-            found: dict[tuple[tuple[TermId, State], ...], None] = {}
-            equal = self._materials.gate.equalities(self.arena, self.wired)
-            for column in self._columns(equal):
-                states = self.mapper.placement.root_states(self.wired, column)
-                partial = tuple(
-                    (term, state)
-                    for term, state in zip(self.key.saved, states or (), strict=False)
-                    if state in (PARTIAL, PEAK)
-                )
-                if partial:
-                    found[partial] = None
-            self._stackings = tuple(found)
-        return self._stackings
+        found: dict[tuple[tuple[TermId, State], ...], None] = {}
+        equal = self._materials.gate.equalities(self.arena, self.wired)
+        for column in self._columns(equal):
+            states = self.mapper.placement.root_states(self.wired, column)
+            partial = tuple(
+                (term, state)
+                for term, state in zip(self.key.saved, states or (), strict=False)
+                if state in (PARTIAL, PEAK)
+            )
+            if partial:
+                found[partial] = None
+        return tuple(found)
 
     def _columns(self, equal: frozenset[Equality]) -> Iterator[Column]:
         """The grid columns that differ in the inputs: states do not depend on the outputs."""
@@ -149,25 +148,28 @@ class Piece:
             seen.add(column.inputs)
             yield column
 
-    def least(self, profiles: Profiles) -> Row | None:
-        """The seconds of the best option at each profile; None if there is none."""
-        if self._least is None:
-            rows = [option.seconds for option in self.options(profiles, is_widest=True)]
-            self._least = (np.minimum.reduce(rows),) if rows else ()
-        return self._least[0] if self._least else None
+    @cached_property
+    def least(self) -> Row:
+        """The seconds of the best option at each profile; there must be one."""
+        return np.asarray(np.minimum.reduce([option.seconds for option in self.options]))
 
-    def options(self, profiles: Profiles, *, is_widest: bool) -> tuple[Option, ...]:
-        """Every way to run it, the best looking first; `is_widest`: under the largest grids."""
-        if self._options is None:
-            self._options = tuple(self._listed(profiles, is_widest=is_widest))
-        return self._options
+    def best(self, profile: int, most: int) -> list[Option]:
+        """The options that are fastest at a profile, at most so many."""
+        return nsmallest(most, self.options, lambda o: (o.seconds[profile], o.ranked.rank))
 
-    def _listed(self, profiles: Profiles, *, is_widest: bool) -> list[Option]:
+    @cached_property
+    def options(self) -> tuple[Option, ...]:
+        """Every way to run it, the best looking first.
+
+        Where mappings are asked for apart, because only the best plans are listed, those under the
+        largest grids with the best looking stages.
+        """
         if not self._materials.gate.keeps(Matched(self.arena, self.wired)):
-            return []
-        costs = KernelCosts(self.arena, self.mapper.placement, profiles)
+            return ()
+        costs = KernelCosts(self.arena, self.mapper.placement, self._profiles)
+        is_best = self._materials.apart
         candidates = self.mapper.candidates(
-            self.wired, self._best_stages if is_widest else self._stages, widest=is_widest
+            self.wired, self._best_stages if is_best else self._stages, widest=is_best
         )
         out: list[Option] = []
         for ranked in candidates:
@@ -179,7 +181,7 @@ class Piece:
             out.append(Option(ranked, costs.seconds(found.wired, found.stage, found.grid)))
         if self._is_one_contraction():
             out.append(self._library(costs))
-        return sorted(out, key=lambda option: option.ranked.rank)
+        return tuple(sorted(out, key=lambda option: option.ranked.rank))
 
     def _stages(self, loop: tuple[State, ...]) -> Iterator[Stage | None]:
         return self.mapper.stages(self.wired, loop)

@@ -140,11 +140,7 @@ class KernelCosts:
         """The same for a library that runs the one contraction of an op DAG."""
         profiles, terms = self._profiles, self._arena.terms
         border = [terms[t].dims for t in (*wired.leaves, *wired.roots)]
-        moved = _total(profiles.elements(dims) for dims in border)
-        work = _total(work_of(self._arena, term, profiles) for term in wired.nodes)
-        compute = work / (LIBRARY_SPEED * profiles.block_speed * profiles.blocks)
-        memory = moved * ELEMENT_BYTES / profiles.bandwidth
-        return np.asarray(profiles.launch_s + np.maximum(compute, memory))
+        return profiles.launch_s + _shared_evenly(self._arena, wired, border, profiles)
 
     def _seconds(self, wired: Wired, late: frozenset[TermId], grid: Sequence[Column]) -> Row:
         profiles = self._profiles
@@ -245,9 +241,18 @@ def least_seconds(
     crossed = {term for values in crossing for term in values} - set(wired.roots)
     between = [terms[t].dims for t in crossed]
     written = [terms[t].dims for t in set(wired.roots)]
-    moved = _total(profiles.elements(dims) for dims in (*read, *between, *between, *written))
-    work = _total(work_of(arena, term, profiles) for term in wired.nodes)
+    moved = (*read, *between, *between, *written)
     launches = (len(crossing) + 1) * profiles.launch_s
-    memory = moved * ELEMENT_BYTES / profiles.bandwidth
+    return np.asarray(launches + _shared_evenly(arena, wired, moved, profiles))
+
+
+def _shared_evenly(arena: Arena, wired: Wired, moved: Iterable[int], profiles: Profiles) -> Row:
+    """The roofline of an op DAG whose work all blocks share, at a library's speed.
+
+    `moved` are the dims, as masks, of what is read and written.
+    """
+    elements = _total(profiles.elements(dims) for dims in moved)
+    work = _total(work_of(arena, term, profiles) for term in wired.nodes)
+    memory = elements * ELEMENT_BYTES / profiles.bandwidth
     compute = work / (LIBRARY_SPEED * profiles.block_speed * profiles.blocks)
-    return np.asarray(launches + np.maximum(memory, compute))
+    return np.asarray(np.maximum(memory, compute))

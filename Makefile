@@ -23,7 +23,7 @@ export RUFF_CACHE_DIR := $(VENV)/cache/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint bench bench-compile bench-search bench-scaling bench-encodings bench-ablation bench-workers gpu-bundle lock cuda clean
+.PHONY: help demo test lint bench bench-compile bench-search bench-scaling bench-encodings bench-ablation bench-workers bench-verify gpu-bundle lock cuda clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -65,6 +65,9 @@ bench-ablation: $(STAMP) ## what each pruner and symbolic maps save in a search,
 
 bench-workers: $(STAMP) ## what processes that verify save in a search, and whether they find the same
 	@"$(BIN)/python" -m prism_experiments.bench_workers
+
+bench-verify: $(STAMP) ## milliseconds per proof on the workloads of the paper, and where they go
+	@"$(BIN)/python" -m prism_experiments.bench_verify
 
 bench-compile: $(CUDA_STAMP) ## compile every graph for GPUs that are not here: spills, throughput
 	@"$(BIN)/python" -m prism_experiments.bench_compile

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     )
     from prism.frontend.einsum import einsum
     from prism.frontend.trace import trace
+    from prism.operators import load_operators
     from prism.optimized import Optimized
 
 __version__ = version("prism-superopt")
@@ -74,6 +75,7 @@ __all__ = [
     "expand_dims",
     "gelu",
     "layer_norm",
+    "load_operators",
     "log",
     "log_softmax",
     "logsumexp",
@@ -85,6 +87,7 @@ __all__ = [
     "minimum",
     "multiply",
     "negative",
+    "ops",
     "optimize",
     "permute_dims",
     "power",
@@ -106,7 +109,11 @@ __all__ = [
     "var",
 ]
 
-_ELSEWHERE = {"Optimized": "prism.optimized", "optimize": "prism.driver"}
+_ELSEWHERE = {
+    "Optimized": "prism.optimized",
+    "load_operators": "prism.operators",
+    "optimize": "prism.driver",
+}
 """Public names that do not come from the front end, and their modules."""
 
 
@@ -114,6 +121,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     """Import a public name when it is first used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "ops":
+        return importlib.import_module("prism.ops")
     value = getattr(importlib.import_module(_ELSEWHERE.get(name, "prism.frontend")), name)
     globals()[name] = value
     return value

@@ -73,3 +73,27 @@ def golden(request) -> Golden:
 def rng(request) -> np.random.Generator:
     """A generator whose seed depends on the test's name alone: same numbers on every run."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def operators():
+    """What a test defines is forgotten after it: other tests compare the table with their lists."""
+    from prism.egraph import axioms, signature  # noqa: PLC0415 - few tests need it
+    from prism.ir import operators as defined  # noqa: PLC0415
+    from prism.ir import ops  # noqa: PLC0415
+
+    def forget():
+        for name in [name for name in ops.OPS if ops.OPS[name].definition is not None]:
+            del ops._TABLE[name]
+        defined._SPELLED.clear()
+        for cached in (
+            axioms.make_axiom_set,
+            axioms.passages,
+            signature._tables,
+            signature.template,
+        ):
+            cached.cache_clear()
+
+    forget()
+    yield
+    forget()

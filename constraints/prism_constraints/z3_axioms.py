@@ -22,11 +22,23 @@ import z3
 from prism.egraph import PAR_RULES, Sort, TermBank, TermId
 from prism.egraph.axioms import DirectedRule
 from prism.egraph.bank import TermType
+from prism.egraph.facts import DEFINED, About, facts_about, named, needed_bits, single_dims
 from prism.egraph.proving import Proof
-from prism.egraph.sides import DATA, NAMES, PARS, build, build_strictly, holds, subterms
+from prism.egraph.sexpr import Form
+from prism.egraph.sides import DATA, NAMES, PARS, build, build_strictly, fits, holds, subterms
 from prism.errors import GraphError, PrismError
-from prism_constraints.z3_operators import OPERATORS, add, larger, multiply
-from prism_constraints.z3_reals import Bound, Reductions, Value, facts, inverse, known, size
+from prism_constraints.z3_defined import applied
+from prism_constraints.z3_operators import add, larger, multiply
+from prism_constraints.z3_reals import (
+    Bound,
+    Reductions,
+    Value,
+    facts,
+    inverse,
+    known,
+    size,
+    variable_name,
+)
 
 MOST_READINGS = 200
 MOST_TRIED = 20_000
@@ -71,12 +83,21 @@ class _Reading:
     right: TermId
     chains: Mapping[int, tuple[int, ...]]
     stacked: Mapping[int, int]
+    bits: Mapping[str, int]
+    single: frozenset[int]
+    is_algebra: bool
 
     def ranges(self, dim: int) -> tuple[str, ...]:
         """The ranges of a whole dimension: of the blocks it is split by, and of the last tile."""
         if dim in self.stacked:
             return (f"p{self.stacked[dim]}",)
         return (*(f"p{par}" for par in self.chains[dim]), f"d{dim}")
+
+    def narrow(self, term: TermId) -> TermType:
+        """The type of a term without dimensions of size one."""
+        kind = self.bank.type_of(term)
+        splits = {dim: split for dim, split in kind.splits.items() if dim not in self.single}
+        return TermType(splits, kind.pars)
 
     def small_sizes(self) -> Iterator[Mapping[str, int]]:
         """Every choice of sizes 1 to 3."""
@@ -119,7 +140,11 @@ def _readings(rule: DirectedRule, end: float) -> Iterator[_Reading]:
             raise BeyondError(str(error)) from error
         found += 1
         chains, stacked = _digits(bank, (left, right))
-        yield _Reading(bank, left, right, chains, stacked)
+        conditions = rule.axiom.conditions
+        single = frozenset(binding[name] for name in single_dims(conditions))
+        is_algebra = rule.ruleset != PAR_RULES
+        bits = needed_bits(conditions)
+        yield _Reading(bank, left, right, chains, stacked, bits, single, is_algebra)
 
 
 _BIT_TEST = re.compile(r"\(\S+ 0 \(& \((dims|pars) \w+\) \(<< 1 \w+\)\)\)")
@@ -134,16 +159,22 @@ def _check_scope(rule: DirectedRule) -> None:
     """
     if rule.ruleset == PAR_RULES and "Size" in rule.needs | rule.makes:
         raise BeyondError("a whole size among tiles, which any other dimension may make smaller")
-    for condition in map(str, rule.axiom.conditions):
+    if rule.ruleset == PAR_RULES and any(facts_about(About.SIZE, rule.axiom.conditions)):
+        raise BeyondError("a dimension of size one among tiles")
+    for condition in rule.axiom.conditions:
         if _is_plain(condition):
             continue
-        if "(pars " in condition or re.search(r"[ (]-?[0-9]", condition):
+        text = str(condition)
+        if "(pars " in text or re.search(r"[ (]-?[0-9]", text):
             raise BeyondError(f"the condition {condition}")
 
 
-def _is_plain(condition: str) -> bool:
-    """Whether a condition speaks of the dimensions alone that the rule names."""
-    return bool(_BIT_TEST.fullmatch(condition) or _DIMENSIONS.fullmatch(condition))
+def _is_plain(condition: Form) -> bool:
+    """Whether a condition speaks of the dimensions alone that the rule names, or of entries."""
+    fact, text = named(condition), str(condition)
+    if fact is not None:
+        return fact.name != "same-dims"
+    return bool(_BIT_TEST.fullmatch(text) or _DIMENSIONS.fullmatch(text))
 
 
 def _bindings(rule: DirectedRule) -> Iterator[tuple[dict[str, int], dict[str, TermType]]]:
@@ -159,7 +190,7 @@ def _bindings(rule: DirectedRule) -> Iterator[tuple[dict[str, int], dict[str, Te
 
 def _types(data: Sequence[int], pars: Sequence[int], rule: DirectedRule) -> Iterator[TermType]:
     """The types a variable may have. Dimensions the rule does not name are but more places."""
-    if not all(_is_plain(str(condition)) for condition in rule.axiom.conditions):
+    if not all(_is_plain(condition) for condition in rule.axiom.conditions):
         data = DATA  # values may be told apart by what the rule does not name
     is_parallel = rule.ruleset == PAR_RULES
     splits: list[tuple[int, ...] | None] = [None, ()]
@@ -238,7 +269,7 @@ class _Sides:
             case head, (*_, int(par)) if par in PARS:
                 return self.parallel(head, children[0], node.attributes, place)
             case head, ():
-                return OPERATORS[head](*(self.value(child, place) for child in children))
+                return applied(head, [self.value(child, place) for child in children])
             case other:
                 raise BeyondError(f"{other} has no meaning here")
 
@@ -247,17 +278,20 @@ class _Sides:
         where = [i for dim in sorted(kind.splits) for i in place[dim]]
         where += [i for par in sorted(kind.pars) for i in place[par]]
         sorts = [z3.IntSort()] * len(where)
-        if not where:
-            no = z3.BoolVal(False)  # noqa: FBT003 - Z3's way
-            return Value(z3.Real(f"{name}!"), z3.Bool(f"{name}?"), no)
-        real = z3.Function(f"{name}!", *sorts, z3.RealSort())(*where)
+        bits = self.reading.bits.get(name, 0)
+        # what holds of its entries holds of the number behind an undefined one, which is any
+        real = z3.Function(variable_name(name, bits), *sorts, z3.RealSort())(*where)
         finite = z3.Function(f"{name}?", *sorts, z3.BoolSort())(*where)
+        if bits & DEFINED:
+            finite = z3.BoolVal(True)  # noqa: FBT003 - Z3's way
         return Value(real, finite, z3.BoolVal(False))  # noqa: FBT003 - Z3's way
 
     def count(self, ranges: Sequence[str]) -> Any:  # noqa: ANN401 - z3 ships no types
         """The number of places of ranges."""
         out = z3.RealVal(1)
         for name in ranges:
+            if name in {f"d{dim}" for dim in self.reading.single}:
+                continue
             out = out * (size(name) if self.sizes is None else self.sizes[name])
         return out
 
@@ -304,6 +338,8 @@ class _Sides:
             value = self.value(child, place)
             count = known(self.count(self.reading.ranges(dim)))
             return multiply(value, count) if head == "Sum" else value
+        if dim in self.reading.single:
+            return self.value(child, {**place, dim: (z3.IntVal(0),)})
         ranges = self.reading.ranges(dim)[len(splits[dim]) :]
         return self.reduce(head, child, {dim: ranges}, dict(place))
 
@@ -339,8 +375,8 @@ def _is_proved(reading: _Reading, sizes: Mapping[str, int] | None, end: float) -
         BeyondError: there is no time left.
     """
     sides = _Sides(reading, Reductions(), sizes)
-    kind = reading.bank.type_of(reading.left)
-    if kind != reading.bank.type_of(reading.right):
+    kind, other = (reading.narrow(t) for t in (reading.left, reading.right))
+    if not fits(other, kind, is_algebra=reading.is_algebra):
         return False
     for place in _places(reading, kind, sides):
         left_ms = int(1000 * (end - time.monotonic()))
@@ -374,7 +410,7 @@ def _places(reading: _Reading, kind: TermType, sides: _Sides) -> Iterator[Place]
     else:
         choices = [[z3.IntVal(i) for i in range(sides.sizes[name])] for _, name in ranges]
     for chosen in itertools.product(*choices):
-        place: dict[int, tuple[Any, ...]] = {}
+        place: dict[int, tuple[Any, ...]] = {dim: (z3.IntVal(0),) for dim in reading.single}
         for (axis, _), index in zip(ranges, chosen, strict=True):
             place[axis] = (*place.get(axis, ()), index)
         yield place

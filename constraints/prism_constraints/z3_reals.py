@@ -16,6 +16,8 @@ from typing import Any
 
 import z3
 
+from prism.egraph.facts import NONNEG, NONZERO
+
 Bound = tuple[tuple[Any, str], ...]
 """Index variables that are summed over, each with the name of its range."""
 
@@ -26,6 +28,8 @@ LOG = z3.Function("log", _REAL, _REAL)
 SQRT = z3.Function("sqrt", _REAL, _REAL)
 LARGER = z3.Function("larger", _REAL, _REAL, _REAL)
 _SIZE = "size "
+_NONNEG, _POSITIVE, _NONZERO = ">=0", ">0", "!=0"
+_MARKS = {0: "", NONNEG: _NONNEG, NONZERO: _NONZERO, NONNEG | NONZERO: _POSITIVE}
 MAX_POWER = 4
 
 
@@ -36,6 +40,11 @@ class Value:
     real: Any
     finite: Any
     infinite: Any
+
+
+def variable_name(name: str, bits: int) -> str:
+    """The name of a variable of whose entries so much is known (`prism.egraph.facts`)."""
+    return f"{name}!{_MARKS[bits & (NONNEG | NONZERO)]}"
 
 
 def known(real: Any) -> Value:  # noqa: ANN401 - z3 ships no types
@@ -58,7 +67,7 @@ def monomials(real: Any) -> list[Any]:  # noqa: ANN401
 
 
 def factors(monomial: Any) -> list[Any]:  # noqa: ANN401
-    """The factors of a product; a positive factor and its reciprocal cancel."""
+    """The factors of a product; a factor that is not zero and its reciprocal cancel."""
     out: list[Any] = []
     todo = [monomial]
     while todo:
@@ -76,7 +85,7 @@ def _cancel(out: list[Any], part: Any) -> None:  # noqa: ANN401
     other = part.arg(0) if _is(part, INV) else INV(part)
     base = part.arg(0) if _is(part, INV) else part
     place = next((i for i, f in enumerate(out) if f.eq(other)), None)
-    if place is not None and is_positive(base):
+    if place is not None and (is_positive(base) or _name(base).endswith(_NONZERO)):
         out.pop(place)
     else:
         out.append(part)
@@ -88,6 +97,8 @@ def is_positive(factor: Any) -> bool:  # noqa: ANN401
         return bool(factor.as_fraction() > 0)
     if _is(factor, INV):
         return is_positive(factor.arg(0))
+    if _name(factor).endswith(f"!{_POSITIVE}"):
+        return True
     return _is(factor, EXP) or _name(factor).startswith((_SIZE, "sum+ "))
 
 
@@ -347,8 +358,8 @@ def facts(terms: Sequence[Any]) -> tuple[list[Any], Callable[[Any], Any]]:
     for i, term in enumerate(subterms(*terms)):
         if _name(term).startswith(_SIZE):
             laws.append(term >= 1)
-        if _name(term).startswith("sum+ ") and not term.children():
-            laws.append(term > 0)
+        if not term.children():
+            laws += _sign_laws(_name(term), term)
         if not z3.is_app_of(term, z3.Z3_OP_UNINTERPRETED) or not term.children():
             continue
         constant = z3.Const(f"c{i}", term.sort())
@@ -364,9 +375,19 @@ def facts(terms: Sequence[Any]) -> tuple[list[Any], Callable[[Any], Any]]:
     return laws, lambda term: z3.substitute(term, *swaps[::-1])
 
 
-def _laws(term: Any, value: Any, operands: Sequence[Any]) -> list[Any]:  # noqa: ANN401
-    if term.decl().name().startswith("sum+ "):
+def _sign_laws(name: str, value: Any) -> list[Any]:  # noqa: ANN401
+    """What is known of a variable or a sum of positive values by its name."""
+    if name.startswith("sum+ ") or name.endswith(f"!{_POSITIVE}"):
         return [value > 0]
+    if name.endswith(f"!{_NONNEG}"):
+        return [value >= 0]
+    return [value != 0] if name.endswith(f"!{_NONZERO}") else []
+
+
+def _laws(term: Any, value: Any, operands: Sequence[Any]) -> list[Any]:  # noqa: ANN401
+    known_laws = _sign_laws(term.decl().name(), value)
+    if known_laws:
+        return known_laws
     (x, *rest) = operands
     match term.decl().name():
         case "inv":

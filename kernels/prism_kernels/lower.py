@@ -2,7 +2,8 @@
 
 Here the mapping variables become axes (imap and fmap say how an input's tile is cut, omap where an
 output's tile goes), symbolic sizes become numbers, and whatever cannot be run is refused with a
-reason. `mean` becomes sum / size, the size of the whole dimension. A stack dim has the size of the
+reason. `mean` becomes sum / size, the size of the whole dimension; an operator that a user defined
+becomes its meaning. A stack dim has the size of the
 grid dim it is along; in the kernel that makes it, it is no axis but the block's place in the
 stored tensor (`Store.stack`), in later kernels it is a dim like any other.
 """
@@ -20,12 +21,17 @@ from prism.ir import (
     Accumulator,
     AccumulatorKind,
     Apply,
+    Call,
     Const,
     DataDim,
+    Definition,
+    Expression,
     GraphOp,
     Input,
     InputLoader,
+    Literal,
     MuGraph,
+    Operand,
     OpKind,
     OutputSaver,
     Program,
@@ -232,8 +238,15 @@ def _apply(
 ) -> ValueId:
     spec = OPS[op]
     match spec.kind:
+        case OpKind.ELEMENTWISE if spec.definition is not None:
+            return _written_out(builder, spec.definition, operands)
         case OpKind.ELEMENTWISE:
             return builder.add(Map(op, operands))
+        case OpKind.ALONG:
+            raise KernelError(
+                f"{op} mixes places along {dim}, which no emitter can do: kernels compute "
+                "elementwise operators, reductions and contractions"
+            )
         case OpKind.REDUCE | OpKind.CONTRACT:
             if dim is None or any(dim not in {a.dim for a in builder.axes[i]} for i in operands):
                 raise KernelError(f"{op} over {dim!r} reads a value that has no such dimension")
@@ -244,6 +257,28 @@ def _apply(
         total = builder.add(Reduce("sum", operands[0], dim))
         return builder.add(Map("div", (total, builder.add(Scalar(float(sizes[dim]))))))
     return builder.add(Reduce(op, operands[0], dim))
+
+
+def _written_out(
+    builder: Builder, definition: Definition, operands: tuple[ValueId, ...]
+) -> ValueId:
+    """The meaning of a user's operator, in operators of the table."""
+
+    def value(part: Expression) -> ValueId:
+        match part:
+            case Operand(place=place):
+                return operands[place]
+            case Literal(value=number):
+                return builder.add(Scalar(float(number)))
+            case Call(op=op, operands=inner):
+                return builder.add(Map(op, tuple(value(p) for p in inner)))
+            case _:
+                raise KernelError(
+                    f"{definition.name} chooses between values (where), which no emitter can do; "
+                    "write it with maximum, minimum, relu or abs"
+                )
+
+    return value(definition.meaning)
 
 
 def _accumulate(builder: Builder, node: Accumulator, operand: ValueId) -> ValueId:

@@ -16,6 +16,7 @@ from prism.cli.run import Run, answering
 from prism.cli.search import make_options
 from prism.cli.tune import tuning_status
 from prism.driver import optimize
+from prism.egraph import load_axioms
 from prism.frontend import load_program
 from prism.optimized import KERNEL_FILE, Optimized
 from prism.search import MODES, TUNED_KERNELS
@@ -60,6 +61,7 @@ def command(
 
     The budget is for tuning. Exit status 1: no kernel passed, the program itself is the answer.
     """
+    load_axioms(options["axioms"])  # first: the program may call the operators they define
     _, traced = load_program(program)
     check_memory(traced, sizes)
     check_output(output)

@@ -115,7 +115,7 @@ def axiom_specs(
 def _is_path(spec: str) -> bool:
     if spec == NO_AXIOMS or spec in installed(Group.AXIOMS):
         return False
-    return spec.endswith(".egg") or os.sep in spec or Path(spec).is_dir()
+    return spec.endswith((".egg", ".toml")) or os.sep in spec or Path(spec).is_dir()
 
 
 def worker_count(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:

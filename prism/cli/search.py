@@ -17,6 +17,7 @@ from prism.cli.inputs import check_output
 from prism.cli.params import budget_option, only, search_options, situation_options
 from prism.cli.render import seconds, table
 from prism.cli.run import Bar, Run, answering
+from prism.egraph import load_axioms
 from prism.errors import UsageError
 from prism.frontend import load_program
 from prism.ir import format_program
@@ -72,6 +73,7 @@ def command(
     Exit status 1: no graph but the program itself. 3: none before a limit. 130: interrupted; what
     was proved until then, if anything, is the answer, and is saved.
     """
+    load_axioms(options["axioms"])  # first: the program may call the operators they define
     _, traced = load_program(program)
     options["verify"] = _how_to_verify(options["verify"], options["mode"], output)
     chosen = make_options(**options, budget=budget, seed=run.seed)

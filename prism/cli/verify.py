@@ -47,9 +47,9 @@ def command(run: Run, reference: str, candidate: str, axioms: tuple[str, ...]) -
     a file FILE.sgraph with what `prism show ART.json --graph ID` prints. Exit status 0: proved; 1:
     not proved (a counterexample is given where random numbers find one); 3: gave up at a limit.
     """
+    axiom_set = load_axioms(axioms)  # first: programs may call the operators they define
     _, wanted = load_program(reference)
     given = load_candidate(candidate)
-    axiom_set = load_axioms(axioms)
     own = own_files(axiom_set, axioms)
     for rule, why in faults_of(axiom_set, own, seed=run.seed).items():
         raise AxiomError(f"{rule} is unsound, so nothing can be proved with it: {why}")

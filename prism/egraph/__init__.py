@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from prism.egraph.axiom import Axiom, AxiomFile
 from prism.egraph.axioms import AxiomSet, load_axioms, make_axiom_set
 from prism.egraph.bank import MAX_DATA_DIMS, PARS_PER_KERNEL, TermBank, TermId
 from prism.egraph.saturate import GENERATION_LIMITS, ENode, Saturation, saturate
@@ -23,7 +24,6 @@ from prism.egraph.terms import (
     operator_term,
     program_terms,
 )
-from prism.egraph.vetting import Axiom, AxiomFile
 
 __all__ = [
     "ALGEBRA",

@@ -1,7 +1,9 @@
 """Loads axiom sets: which files, vetted, as plain text at the moment they are used.
 
 A spec is the name of an installed plug-in (entry-point group `prism.axioms`; its value is a
-package, every `.egg` in it one file), or a path to an `.egg` file or to a folder of them.
+package, every `.egg` in it one file), or a path to an `.egg` file or to a folder of them. Tables of
+operators (`prism.operators`) come along: those in a package or folder, and `mine.toml` with
+`mine.egg`. A set knows the operators of its own tables; loading it defines them.
 """
 
 from __future__ import annotations
@@ -9,23 +11,29 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 
-from prism.egraph.sexpr import SExpr, heads
+from prism.egraph.analyses import Extras, declarations, literal_facts
+from prism.egraph.axiom import Axiom, AxiomFile
+from prism.egraph.facts import egglog_text, needed_bits
+from prism.egraph.passages import passage_text
+from prism.egraph.sexpr import SExpr, constants, heads
 from prism.egraph.signature import (
     ALGEBRA,
     ALGEBRA_VERIFY,
     Constructor,
     Sort,
     constructors,
-    declarations,
+    definition_of,
 )
-from prism.egraph.vetting import Axiom, AxiomFile, vet
+from prism.egraph.vetting import vet
 from prism.errors import AxiomError
 from prism.files import MAX_TEXT_BYTES, read_regular_text
+from prism.ir import Definition, definitions
+from prism.operators import ENDING as TABLE
+from prism.operators import define_table, package_texts, read_table, tables_beside
 from prism.plugins import Group, installed, load
 
 
@@ -51,6 +59,11 @@ class DirectedRule:
         """The variables of the left side, which bind those of the right."""
         return self.axiom.variables()
 
+    @property
+    def asks_for_entries(self) -> bool:
+        """Whether a condition is about the entries of a value."""
+        return bool(needed_bits(self.axiom.conditions))
+
 
 @dataclass(frozen=True, slots=True)
 class AxiomSet:
@@ -61,6 +74,7 @@ class AxiomSet:
     rules: tuple[DirectedRule, ...]
     helpers: tuple[Constructor, ...]
     fingerprint: str
+    operators: tuple[Definition, ...] = ()
 
     def reachable(
         self, rulesets: AbstractSet[str], heads: AbstractSet[str]
@@ -70,25 +84,56 @@ class AxiomSet:
         Leaving the others out changes no result and most of the set-up time.
         """
         known = set(heads)
-        todo = [rule for rule in self.rules if rule.ruleset in rulesets]
+        rules = (*self.rules, *(r for d in definitions() for r in passages(d)))
+        todo = [rule for rule in rules if rule.ruleset in rulesets]
         kept: set[str] = set()
         while fired := [rule for rule in todo if rule.needs <= known]:
             todo = [rule for rule in todo if not rule.needs <= known]
             kept.update(rule.text for rule in fired)
             known.update(head for rule in fired for head in rule.makes)
-        return tuple(rule for rule in self.rules if rule.text in kept)
+        return tuple(rule for rule in rules if rule.text in kept)
 
-    def commands(self, rulesets: AbstractSet[str], heads: AbstractSet[str]) -> str:
-        """The egglog text for terms made of `heads`: generated sort and analyses, then rules."""
+    def commands(self, rulesets: AbstractSet[str], heads: AbstractSet[str]) -> tuple[str, Extras]:
+        """The egglog text for terms made of `heads`: generated sort and analyses, then rules.
+
+        Numbers are added up only in verification, where no search has to read what comes of it.
+        """
+        self._check_helpers()
         rules = self.reachable(rulesets, heads)
         known = {*heads, *(head for rule in rules for head in (*rule.needs, *rule.makes))}
         declared = [c for c in (*constructors().values(), *self.helpers) if c.name in known]
-        return "\n".join((declarations(declared), *(rule.text for rule in rules)))
+        extras = Extras(
+            known=any(rule.asks_for_entries for rule in rules), value=ALGEBRA_VERIFY in rulesets
+        )
+        numbers = {text for rule in rules for text in constants(rule.left) | constants(rule.right)}
+        parts = (declarations(declared, extras), literal_facts(numbers, extras))
+        return "\n".join((*parts, *(rule.text for rule in rules))), extras
+
+    def _check_helpers(self) -> None:
+        """No constructor without a meaning has the name of an operator that was defined since."""
+        for helper in self.helpers:
+            definition = definition_of(helper.name)
+            if definition is not None:
+                raise AxiomError(
+                    f"an axiom file declares the constructor {helper.name} without a meaning, and "
+                    f"{definition.source or 'a graph'} defines an operator under it "
+                    f"({definition}): give one another name"
+                )
+
+
+@lru_cache(maxsize=1_024)
+def passages(definition: Definition) -> tuple[DirectedRule, ...]:
+    """The rules by which a user's operator passes through tiles, copies and sums over blocks."""
+    file = AxiomFile(f"operator {definition.name}", passage_text(definition))
+    vetted = vet(file, {}, (definition,))
+    # no axiom of a file has such a name
+    named = (replace(axiom, name=f"{definition.name}: {axiom.name}") for axiom in vetted.axioms)
+    return tuple(rule for axiom in named for rule in directed(axiom))
 
 
 def directed(axiom: Axiom) -> tuple[DirectedRule, ...]:
     """The rules of an axiom. Algebra applies to whole values only, see `RULESETS`."""
-    conditions = "".join(f" {c}" for c in axiom.conditions)
+    conditions = "".join(f" {egglog_text(c)}" for c in axiom.conditions)
     if axiom.ruleset in {ALGEBRA, ALGEBRA_VERIFY}:
         conditions = f" (= 0 (pars whole-e)){conditions}"
     sides: list[tuple[str, SExpr, SExpr]] = [(axiom.name, axiom.left, axiom.right)]
@@ -128,8 +173,12 @@ def make_axiom_set(files: tuple[AxiomFile, ...]) -> AxiomSet:
     """
     axioms: dict[str, Axiom] = {}
     helpers: dict[str, Constructor] = {}
+    tables = [file for file in files if file.is_table]
+    operators = tuple(d for file in tables for d in define_table(file.text, file.name))
     for file in files:
-        vetted = vet(file, helpers)
+        if file.is_table:
+            continue
+        vetted = vet(file, helpers, operators)
         helpers.update({h.name: h for h in vetted.helpers})
         for axiom in vetted.axioms:
             first = axioms.setdefault(axiom.name, axiom)
@@ -147,6 +196,7 @@ def make_axiom_set(files: tuple[AxiomFile, ...]) -> AxiomSet:
         rules=tuple(rule for axiom in axioms.values() for rule in directed(axiom)),
         helpers=tuple(helpers.values()),
         fingerprint=digest.hexdigest()[:16],
+        operators=operators,
     )
 
 
@@ -159,22 +209,22 @@ def axiom_files(spec: str) -> tuple[AxiomFile, ...]:
     """
     path = Path(spec)
     if spec.endswith(".egg"):
-        return (AxiomFile(path.name, _read(path)),)
+        tables = tuple(AxiomFile(p.name, read_table(p)) for p in tables_beside(path))
+        return (*tables, AxiomFile(path.name, _read(path)))
+    if spec.endswith(TABLE):
+        return (AxiomFile(path.name, read_table(path)),)
     if path.is_dir() and spec not in installed(Group.AXIOMS):
         found = sorted(path.glob("*.egg"))
         if not found:
             raise AxiomError(f"the folder {spec} holds no .egg file")
-        return tuple(AxiomFile(f"{path.name}/{p.name}", _read(p)) for p in found)
+        beside = sorted(path.glob(f"*{TABLE}"))
+        texts = [*((p, read_table(p)) for p in beside), *((p, _read(p)) for p in found)]
+        return tuple(AxiomFile(f"{path.name}/{p.name}", text) for p, text in texts)
     package = load(Group.AXIOMS, spec)
-    entries = sorted(resources.files(package).iterdir(), key=lambda entry: entry.name)
-    found_files = tuple(
-        AxiomFile(f"{spec}/{entry.name}", entry.read_text(encoding="utf-8"))
-        for entry in entries
-        if entry.name.endswith(".egg")
-    )
-    if not found_files:
+    found_files = [AxiomFile(*pair) for pair in package_texts(package, spec, (TABLE, ".egg"))]
+    if all(file.is_table for file in found_files):
         raise AxiomError(f"the axiom set {spec!r} ({package.__name__}) holds no .egg file")
-    return found_files
+    return tuple(sorted(found_files, key=lambda file: not file.is_table))
 
 
 def _read(path: Path) -> str:

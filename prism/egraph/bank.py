@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from prism.egraph.analyses import PLAIN, Extras, constant_facts
 from prism.egraph.signature import Effect, Sort, constructors
 from prism.errors import GraphError
 from prism.ir import MAX_GRID_DIMS, MAX_LOOPS, DataDim
@@ -63,7 +64,7 @@ class TermBank:
         self._known: dict[TermNode, TermId] = {}
         self._heads: set[str] = set()
         self._par_names: dict[int, str] = {}
-        self._equal_sizes: list[str] = []
+        self._equal_sizes: list[tuple[TermId, TermId]] = []
 
     @property
     def dims(self) -> tuple[DataDim, ...]:
@@ -100,12 +101,11 @@ class TermBank:
 
     def declare_size(self, dim: DataDim, same_as: DataDim | float) -> None:
         """State that a dimension has the size of another one, or a fixed size."""
-        other = (
-            f'(Const "{same_as!r}")'
-            if isinstance(same_as, float)
-            else f"(Size {self.ids[same_as]})"
-        )
-        self._equal_sizes.append(f"(union (Size {self.ids[dim]}) {other})")
+        if isinstance(same_as, float):
+            other = self.const(same_as)
+        else:
+            other = self.make("Size", (), (self.ids[same_as],))
+        self._equal_sizes.append((self.make("Size", (), (self.ids[dim],)), other))
 
     def input(self, name: str, dims: Sequence[DataDim]) -> TermId:
         """A leaf for an array over `dims`."""
@@ -154,16 +154,16 @@ class TermBank:
         parts = [node.head, *(self.text(child) for child in node.children)]
         return f"({' '.join((*parts, *map(_attribute, node.attributes)))})"
 
-    def let_lines(self, roots: Iterable[TermId]) -> list[str]:
+    def let_lines(self, roots: Iterable[TermId], extras: Extras = PLAIN) -> list[str]:
         """Actions that bind every sub-term of `roots` once, term i to `t<i>`."""
         needed: set[TermId] = set()
-        stack = list(roots)
+        stack = [*roots, *(size for sizes in self._equal_sizes for size in sizes)]
         while stack:
             term = stack.pop()
             if term not in needed:
                 needed.add(term)
                 stack.extend(self._nodes[term].children)
-        lines = list(self._equal_sizes)
+        lines: list[str] = []
         for term in sorted(needed):
             node = self._nodes[term]
             parts = [node.head, *(f"t{child}" for child in node.children)]
@@ -171,6 +171,9 @@ class TermBank:
             if node.head == "Input":
                 mask = sum(1 << d for d in self._types[term].splits)
                 lines.append(f"(set (dims t{term}) {mask}) (set (pars t{term}) 0)")
+            if node.head == "Const":
+                lines += constant_facts(f"t{term}", str(node.attributes[0]), extras)
+        lines += [f"(union t{a} t{b})" for a, b in self._equal_sizes]
         return lines
 
     def _add(self, node: TermNode, kind: TermType) -> TermId:
@@ -197,7 +200,21 @@ class TermBank:
                         f"{node.head} over {self.dims[dim]}, which an operand does not have"
                     )
             splits.pop(dim, None)
+        if constructor.effect is Effect.ALONG_DATA:
+            self._check_whole(node, splits)
         return TermType(splits, pars)
+
+    def _check_whole(self, node: TermNode, splits: dict[int, tuple[int, ...]]) -> None:
+        """What acts along a dimension has it, and needs the whole of it."""
+        (dim,) = node.attributes
+        assert isinstance(dim, int)
+        if self.is_strict and dim not in self._types[node.children[0]].splits:
+            raise GraphError(f"{node.head} along {self.dims[dim]}, which its operand does not have")
+        if splits.setdefault(dim, ()):
+            raise GraphError(
+                f"{node.head} acts along {self.dims[dim]} and needs the whole of it, but it is "
+                f"split along {self._names(splits[dim])}"
+            )
 
     def _joined(self, node: TermNode) -> tuple[dict[int, tuple[int, ...]], frozenset[int]]:
         """The union of the operands' dimensions; they must be split alike and carry the same."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
+from prism.egraph.axiom import AxiomFile
 from prism.egraph.axioms import AxiomSet, DirectedRule, axiom_files, make_axiom_set
 from prism.egraph.growth import Growth, endless_rules, growth_of
 from prism.egraph.poison import find_poison
@@ -20,7 +21,6 @@ from prism.egraph.session import Session
 from prism.egraph.sexpr import Form, read
 from prism.egraph.signature import RULESETS, constructors
 from prism.egraph.soundness import check_rule
-from prism.egraph.vetting import AxiomFile
 from prism.errors import AxiomError
 from prism.ir import Program
 

@@ -9,7 +9,7 @@ exponentials and logarithms are right to `DIGITS` digits.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from prism.egraph.meaning import Meaning
+from prism.egraph.signature import definition_of, template
 
 DIGITS = 60
 MOST_EXPONENT = 2_000
@@ -34,6 +35,28 @@ RATIONAL = frozenset(
 
 PRECISE = RATIONAL | {"Exp", "Log", "Sqrt", "Sigmoid", "Silu", "Tanh", "GeluTanh"}
 """Constructors that have a meaning in `Number`."""
+
+
+def is_rational(heads: Iterable[str]) -> bool:
+    """Whether terms of these constructors are computed without any rounding."""
+    return _written_out(heads) <= RATIONAL
+
+
+def is_precise(heads: Iterable[str]) -> bool:
+    """Whether terms of these constructors have a meaning in `Number`."""
+    return _written_out(heads) <= PRECISE
+
+
+def _written_out(heads: Iterable[str]) -> set[str]:
+    """Constructors, a user's replaced by those of its meaning."""
+    out: set[str] = set()
+    for head in heads:
+        definition = definition_of(head)
+        if definition is None:
+            out.add(head)
+        else:
+            out.update(*(template(op).heads() for op in definition.basic_ops))
+    return out
 
 
 class TooLargeError(ArithmeticError):
@@ -58,6 +81,8 @@ def _operand(other: object) -> _Value:
     match other:
         case Number(value=value):
             return value
+        case Fraction():
+            return other
         case int() | float() | np.number():
             number = float(other)
             return Fraction(repr(number)) if np.isfinite(number) else None
@@ -145,6 +170,15 @@ class Number:
         """See `__ge__`."""
         return self._beats(other, lambda a, b: a <= b)
 
+    def __gt__(self, other: object) -> bool:
+        """Larger, where both are defined."""
+        a, b = self.value, _operand(other)
+        return isinstance(a, Fraction) and isinstance(b, Fraction) and a > b
+
+    def __lt__(self, other: object) -> bool:
+        """Smaller, where both are defined."""
+        return Number(_operand(other)) > self
+
     def _beats(self, other: object, wins: Callable[[Fraction, Fraction], bool]) -> bool:
         a, b = self.value, _operand(other)
         if isinstance(a, Fraction) and isinstance(b, Fraction):
@@ -196,5 +230,5 @@ class ExactMeaning(Meaning):
     Its values raise TypeError for constructors outside `PRECISE`, and TooLargeError.
     """
 
-    def _scalar(self, value: float) -> np.ndarray[Any, Any]:
-        return exact(super()._scalar(value))
+    def _scalar(self, value: float | Fraction) -> np.ndarray[Any, Any]:
+        return exact(np.full_like(super()._scalar(value), value, dtype=object))

@@ -11,15 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prism.egraph.bank import TermBank, TermId, TermNode, TermType
-from prism.egraph.signature import operator_constructors, simple_operators
+from prism.egraph.signature import simple_operators
 from prism.errors import SizeError
-from prism.ir import OPS, OpKind
+from prism.ir import OPS, Along, Definition, OpKind, evaluate_expression
 
 Array = NDArray[np.float64]
 
@@ -98,11 +99,26 @@ class Meaning:
             case _:
                 return self._operator(node, operands)
 
-    def _scalar(self, value: float) -> Array:
-        return np.full((1,) * len(self._axes), value)
+    def _scalar(self, value: float | Fraction) -> Array:
+        return np.full((1,) * len(self._axes), float(value))
+
+    def _defined(self, node: TermNode, definition: Definition, operands: list[Array]) -> Array:
+        """An operator of a user's, by its meaning."""
+        along = None
+        if node.attributes:
+            (dim,) = node.attributes
+            assert isinstance(dim, int)
+            along = Along(self._axes[dim], self.sizes.data[dim])
+        value = np.asarray(evaluate_expression(definition.meaning, operands, along, self._scalar))
+        shape = list(np.broadcast_shapes(*(operand.shape for operand in operands)))
+        if along is not None:
+            shape[along.axis] = along.size
+        return np.broadcast_to(value, shape)
 
     def _operator(self, node: TermNode, operands: list[Array]) -> Array:
-        spec = OPS[_OPERATORS[node.head]]
+        spec = OPS[simple_operators()[node.head]]
+        if spec.definition is not None:
+            return self._defined(node, spec.definition, operands)
         if spec.kind is OpKind.ELEMENTWISE:
             return spec.numpy(*operands)
         (dim,) = node.attributes
@@ -120,9 +136,6 @@ class Meaning:
         if dim not in self.bank.type_of(node.children[0]).splits:
             operand = np.repeat(operand, self.sizes.data[dim], axis)
         return np.asarray(reduce(operand, axis=axis, keepdims=True))
-
-
-_OPERATORS = MappingProxyType({c: simple_operators()[c] for c in operator_constructors()})
 
 
 def _part(x: Array, count: int, dim: int, par: int) -> Array:

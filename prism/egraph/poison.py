@@ -17,6 +17,7 @@ import numpy as np
 
 from prism.egraph.axioms import AxiomSet, DirectedRule
 from prism.egraph.bank import TermBank, TermId, TermNode, TermType
+from prism.egraph.facts import NONNEG, NONZERO, needed_bits
 from prism.egraph.meaning import Array, Meaning, Sizes
 from prism.egraph.session import Limits, Row, Session, Table
 from prism.egraph.sides import DATA, NAMES, PARS, build_strictly, check_contraction, dim_text
@@ -136,10 +137,13 @@ class Terms:
         """
         ids: dict[Sort, Sequence[int]] = {Sort.DATA: DATA, Sort.PAR: PARS}
         ids[Sort.TERM] = [self.input(name) for name in _INPUTS]
+        bits = needed_bits(rule.axiom.conditions)
         binding: dict[str, int] = {}
         for sort, known in ids.items():
             names = sorted(n for n, s in rule.variables.items() if s is sort)
             binding.update(zip(names, known, strict=False))
+        for name in bits.keys() & binding.keys():
+            binding[name] = self.signed(binding[name], bits[name])
         terms = [n for n, s in rule.variables.items() if s is Sort.TERM]
         out: list[TermId] = []
         for head, attributes in ((None, ()), ("Part", (0, PARS[0])), ("Repl", (PARS[0],))):
@@ -162,14 +166,21 @@ class Terms:
         for name, sort in rule.variables.items():
             if sort is not Sort.TERM:
                 out[name] = rng.choice(DATA if sort is Sort.DATA else PARS)
+        bits = needed_bits(rule.axiom.conditions)
         common = [p for p in PARS if rule.ruleset == PAR_RULES and rng.random() < 0.5]
         for name, sort in rule.variables.items():
             if sort is Sort.TERM:
-                term = rng.choice(leaves)
+                term = self.signed(rng.choice(leaves), bits.get(name, 0))
                 for par in common:
                     term = self.distributed(term, par, rng)
                 out[name] = term
         return out
+
+    def signed(self, term: TermId, bits: int) -> TermId:
+        """A value made of another, of whose entries enough is known for a rule to apply."""
+        if bits & NONZERO:
+            return self.bank.make("Exp", (term,))
+        return self.bank.make("Square", (term,)) if bits & NONNEG else term
 
     def distributed(self, term: TermId, par: int, rng: random.Random) -> TermId:
         """Tiles or copies of a value along a parallel dimension."""

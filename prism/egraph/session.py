@@ -22,9 +22,10 @@ from typing import Any
 
 from egglog.bindings import EggSmolError, EGraph
 
+from prism.egraph.analyses import Extras, declarations
 from prism.egraph.axioms import AxiomSet
 from prism.egraph.bank import TermBank, TermId
-from prism.egraph.signature import ANALYSES, constructors, declarations
+from prism.egraph.signature import ANALYSES, constructors
 from prism.errors import AxiomError, PrismError
 
 ClassId = int
@@ -89,6 +90,20 @@ def seconds_left() -> float:
     return _DEADLINE.get()() - time.monotonic()
 
 
+_FIRED: ContextVar[set[str] | None] = ContextVar("fired", default=None)
+
+
+@contextmanager
+def noting_rules() -> Iterator[set[str]]:
+    """Within, every rule that matches something in any e-graph is noted in this set, by name."""
+    fired: set[str] = set()
+    token = _FIRED.set(fired)
+    try:
+        yield fired
+    finally:
+        _FIRED.reset(token)
+
+
 class Session:
     """An e-graph; not to be shared between threads (egglog 13 forbids it)."""
 
@@ -101,9 +116,9 @@ class Session:
         self._predicted: dict[tuple[str, ...], float] = {}
         self._egraph = EGraph()
         # equal sizes are stated as Size = Size or Size = Const
-        needed = heads | {"Size", "Const"}
+        text, self._extras = axioms.commands(rulesets, heads | {"Size", "Const"})
         try:
-            self._egraph.run_program(*_parsed(axioms.commands(rulesets, needed) + _ROOT))
+            self._egraph.run_program(*_parsed(text + _ROOT))
         except EggSmolError as error:
             raise _blame(axioms, error) from error
 
@@ -111,7 +126,7 @@ class Session:
         """Insert terms, each remembered under its number."""
         name = f"insert-{self._insertions}"
         self._insertions += 1
-        lines = bank.let_lines([term for _, term in roots])
+        lines = bank.let_lines([term for _, term in roots], self._extras)
         lines += [f"(root {number} t{term})" for number, term in roots]
         self._execute(
             self._egraph.parse_program(
@@ -134,6 +149,9 @@ class Session:
         inner = " ".join(f"(run {name})" for name in rulesets)
         schedule = f"(run-schedule (seq (saturate (run {ANALYSES})) {inner}))"
         (output,) = self._execute(_parsed(schedule))
+        noted = _FIRED.get()
+        if noted is not None:
+            noted.update(name for name, n in output.report.num_matches_per_rule.items() if n)
         # rules that join two e-nodes look at the square of their number
         growth = max(1.0, self.node_count() / max(1, before))
         self._predicted[rulesets] = (time.monotonic() - start) * growth**2
@@ -229,7 +247,8 @@ def _parsed(text: str) -> tuple[Any, ...]:
 
 def _blame(axioms: AxiomSet, error: EggSmolError) -> AxiomError:
     """Which axiom egglog refuses, with its file and line."""
-    base = declarations((*constructors().values(), *axioms.helpers))
+    extras = Extras(known=True, value=True)
+    base = declarations((*constructors().values(), *axioms.helpers), extras)
     for rule in axioms.rules:
         egraph = EGraph()
         try:

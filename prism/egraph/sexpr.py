@@ -58,6 +58,15 @@ def heads(expr: SExpr) -> Iterator[str]:
             yield from heads(item)
 
 
+def constants(expr: SExpr) -> frozenset[str]:
+    """The texts of the constants in an expression, without quotes."""
+    if isinstance(expr, Atom):
+        return frozenset()
+    if expr.head == "Const":
+        return frozenset(str(item).strip('"') for item in expr.items[1:])
+    return frozenset().union(*(constants(item) for item in expr.items))
+
+
 _TOKEN = re.compile(
     r"""[ \t\r\f\v]*(?:(?P<symbol>[^\s()";]+) | (?P<open>\() | (?P<close>\)) | (?P<newline>\n)
       | ;(?P<comment>[^\n]*) | (?P<string>"(?:[^"\\\n]|\\.)*") | (?P<end>\Z))""",

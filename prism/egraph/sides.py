@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from prism.egraph.bank import MAX_DATA_DIMS, TermBank, TermId, TermNode, TermType
+from prism.egraph.facts import About, named
 from prism.egraph.sexpr import Atom, Form, SExpr
 from prism.egraph.signature import Sort, constructors
 from prism.errors import GraphError
@@ -99,7 +100,14 @@ def subterms(bank: TermBank, roots: Iterable[TermId]) -> frozenset[TermId]:
 
 
 def holds(condition: Form, binding: Binding, types: Mapping[str, TermType]) -> bool:
-    """Whether a side condition holds."""
+    """Whether a side condition holds as far as dimensions decide; the others are seen to."""
+    fact = named(condition)
+    if fact is not None and fact.about is not About.DIMS:
+        return True
+    if fact is not None:
+        assert fact.holds is not None
+        names = (str(item) for item in condition.items[1:])
+        return fact.holds(*(types[n].splits.keys() if n in types else binding[n] for n in names))
     a, b = (_number(item, binding, types) for item in condition.items[1:])
     return _COMPARISONS[condition.head](a, b)
 
@@ -113,6 +121,16 @@ def _number(expr: SExpr, binding: Binding, types: Mapping[str, TermType]) -> int
         return sum(1 << member for member in members)
     a, b = (_number(item, binding, types) for item in expr.items[1:])
     return _ARITHMETIC[expr.head](a, b)
+
+
+def fits(right: TermType, left: TermType, *, is_algebra: bool) -> bool:
+    """Whether the right side of a rule has the type of the left.
+
+    In algebra it may lack dimensions, and then stands for a value that is the same all along them.
+    """
+    if is_algebra:
+        return right.splits.items() <= left.splits.items()
+    return right == left
 
 
 def dim_text(dim: int) -> str:

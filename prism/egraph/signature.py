@@ -1,10 +1,7 @@
-"""The sort of terms and its analyses, generated from the operator table.
+"""The constructors of terms, generated from the operator table.
 
 Terms are functions of named axes. A *data* dimension and a *parallel* dimension are integers (bit
-positions), so that two analyses can be bit masks:
-
-  dims   the data dimensions the value may vary along
-  pars   the parallel dimensions the value carries: one value per block or iteration
+positions), so that the dimensions of a value are a bit mask (`prism.egraph.analyses`).
 
 The operators' constructors come from `OPS`, so that a new row is a new constructor; the parallel
 ones (paper, section 5) are listed here. `Scale` and `Unscale` multiply and divide by the size d_p,
@@ -13,14 +10,14 @@ a layer of their own so that no cancellation modulo associativity is ever needed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
 
 from prism.egraph.sexpr import Form, read
-from prism.ir import OPS
+from prism.ir import OPS, Definition, OpKind
 
 
 class Sort(Enum):
@@ -48,6 +45,7 @@ class Effect(Enum):
 
     NONE = "none"
     DROP_DATA = "drops the data dimension"
+    ALONG_DATA = "has the data dimension, and needs all of it"
     ADD_PAR = "adds the parallel dimension"
     DROP_PAR = "drops the parallel dimension"
     STACK = "drops the parallel dimension, adds the data dimension"
@@ -111,6 +109,11 @@ class Template:
     parts: tuple[int | Template, ...]
     has_dim: bool
 
+    def heads(self) -> frozenset[str]:
+        """The constructors in it."""
+        inner = (part.heads() for part in self.parts if isinstance(part, Template))
+        return frozenset({self.head}).union(*inner)
+
 
 @cache
 def template(op: str) -> Template:
@@ -129,78 +132,60 @@ def _template(form: Form) -> Template:
     return Template(form.head, tuple(parts), any(str(item) == "{dim}" for item in form.items))
 
 
-def _collect(part: Template, found: dict[str, Constructor]) -> None:
+def _collect(part: Template, dim_effect: Effect, found: dict[str, Constructor]) -> None:
     for inner in part.parts:
         if isinstance(inner, Template):
-            _collect(inner, found)
+            _collect(inner, dim_effect, found)
     if part.head != "Size":
         sorts = (_E,) * len(part.parts) + (_D,) * part.has_dim
-        effect = Effect.DROP_DATA if part.has_dim else Effect.NONE
+        effect = dim_effect if part.has_dim else Effect.NONE
         found[part.head] = Constructor(part.head, sorts, effect)
 
 
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """What follows from the rows of `OPS`."""
+
+    operators: Mapping[str, Constructor]
+    constructors: Mapping[str, Constructor]
+    simple: Mapping[str, str]
+
+
 @cache
+def _tables(_row_count: int) -> _Tables:
+    """Worked out once for so many rows: they are only ever added."""
+    found: dict[str, Constructor] = {}
+    simple: dict[str, str] = {}
+    for name, row in OPS.items():
+        term = template(name)
+        along = row.kind is OpKind.ALONG
+        _collect(term, Effect.ALONG_DATA if along else Effect.DROP_DATA, found)
+        if all(isinstance(part, int) for part in term.parts):
+            simple[term.head] = name
+    leaves = {c.name: c for c in (*LEAVES, *PARALLEL)}
+    return _Tables(
+        MappingProxyType(found),
+        MappingProxyType({**leaves, **found}),
+        MappingProxyType(simple),
+    )
+
+
 def operator_constructors() -> Mapping[str, Constructor]:
     """The constructors the templates of `OPS` mention."""
-    found: dict[str, Constructor] = {}
-    for name in OPS:
-        _collect(template(name), found)
-    return MappingProxyType(found)
+    return _tables(len(OPS)).operators
 
 
-@cache
 def constructors() -> Mapping[str, Constructor]:
     """Every constructor of the generated sort by name."""
-    return MappingProxyType(
-        {**{c.name: c for c in (*LEAVES, *PARALLEL)}, **operator_constructors()}
-    )
+    return _tables(len(OPS)).constructors
 
 
-@cache
 def simple_operators() -> Mapping[str, str]:
     """Constructor -> operator, for rows of `OPS` whose term is that single constructor."""
-    out: dict[str, str] = {}
-    for name in OPS:
-        term = template(name)
-        if all(isinstance(part, int) for part in term.parts):
-            out[term.head] = name
-    return MappingProxyType(out)
+    return _tables(len(OPS)).simple
 
 
-def declarations(declared: Iterable[Constructor]) -> str:
-    """The egglog text of sort, rulesets, constructors and the rules of the analyses."""
-    lines = ["(sort E)", *(f"(ruleset {name})" for name in RULESETS)]
-    lines += [f"(function {f} (E) i64 :merge (& old new))" for f in ("dims", "pars")]
-    for c in declared:
-        lines.append(f"(constructor {c.name} ({' '.join(s.egglog for s in c.arguments)}) E)")
-        # Of an array the insertion states both. What combines parallel values gets neither: its
-        # class has them once a rule has found a term without it. So `pars = 0` says that a class
-        # has a term in which nothing is distributed, and the algebra may treat it as whole.
-        if c.name != "Input" and c.effect not in {Effect.DROP_PAR, Effect.STACK}:
-            lines.append(_analysis(c))
-    return "\n".join(lines)
-
-
-def _analysis(c: Constructor) -> str:
-    """The rule that computes both analyses of one constructor."""
-    names = tuple(f"a{i}" for i in range(len(c.arguments)))
-    terms = range(c.term_count)
-    dims = " ".join(f"d{i}" for i in terms)
-    pars = " ".join(f"p{i}" for i in terms)
-    match c.term_count:
-        case 0:
-            dims, pars = "0", "0"
-        case 1:
-            pass
-        case _:
-            dims, pars = f"(| {dims})", f"(| {pars})"
-    if c.effect is Effect.DROP_DATA:
-        dims = f"(- {dims} (& {dims} (<< 1 {names[-1]})))"
-    if c.effect is Effect.ADD_PAR:
-        pars = f"(| {pars} (<< 1 {names[-1]}))"
-    facts = [f"(= e ({c.name} {' '.join(names)}))"]
-    facts += [f"(= d{i} (dims a{i})) (= p{i} (pars a{i}))" for i in terms]
-    return (
-        f"(rule ({' '.join(facts)}) ((set (dims e) {dims}) (set (pars e) {pars}))"
-        f' :ruleset {ANALYSES} :name "analysis {c.name}")'
-    )
+def definition_of(constructor: str) -> Definition | None:
+    """What a user defined the operator of a constructor by; None for our own."""
+    op = simple_operators().get(constructor)
+    return None if op is None else OPS[op].definition

@@ -19,14 +19,22 @@ from typing import Any
 
 import numpy as np
 
+from prism.egraph.axiom import AxiomFile
 from prism.egraph.axioms import AxiomSet, DirectedRule
 from prism.egraph.bank import TermBank, TermId, TermType
-from prism.egraph.exact import PRECISE, RATIONAL, ExactMeaning, TooLargeError, exact, finite
+from prism.egraph.exact import (
+    ExactMeaning,
+    TooLargeError,
+    exact,
+    finite,
+    is_precise,
+    is_rational,
+)
+from prism.egraph.facts import DEFINED, NONNEG, NONZERO, needed_bits, single_dims
 from prism.egraph.meaning import Array, Meaning, Sizes
 from prism.egraph.sexpr import Atom, Form, SExpr
-from prism.egraph.sides import DATA, NAMES, PARS, Binding, build, dim_text, holds, type_text
+from prism.egraph.sides import DATA, NAMES, PARS, Binding, build, dim_text, fits, holds, type_text
 from prism.egraph.signature import PAR_RULES, Sort
-from prism.egraph.vetting import AxiomFile
 from prism.errors import GraphError, SizeError
 
 UNDEFINED = 0.15
@@ -164,10 +172,10 @@ class _Instance:
             a, b = self.meaning.value(self.left), self.meaning.value(right)
         except (GraphError, SizeError) as error:
             return _Finding(f"the result does not fit together ({error})")
-        if bank.type_of(right) != bank.type_of(self.left):
+        right_kind, left_kind = (self.telling(bank.type_of(t)) for t in (right, self.left))
+        if not fits(right_kind, left_kind, is_algebra=self.rule.ruleset != PAR_RULES):
             return _Finding(
-                f"the result is over {type_text(bank.type_of(right))}, not over "
-                f"{type_text(bank.type_of(self.left))},"
+                f"the result is over {type_text(right_kind)}, not over {type_text(left_kind)},"
             )
         fault = _float_fault(a, b)
         work = self.meaning.work()
@@ -175,10 +183,16 @@ class _Instance:
             return _Finding(fault)
         return self.referee(right, fault)
 
+    def telling(self, kind: TermType) -> TermType:
+        """A type without the dimensions that the rule wants of size one: nothing varies there."""
+        single = {self.binding[name] for name in single_dims(self.rule.axiom.conditions)}
+        splits = {dim: split for dim, split in kind.splits.items() if dim not in single}
+        return TermType(splits, kind.pars)
+
     def referee(self, right: TermId, float_fault: str | None) -> _Finding:
         """The judgement without rounding, if there is one."""
         heads = self.rule.needs | self.rule.makes
-        if not heads <= PRECISE:
+        if not is_precise(heads):
             return _Finding(float_fault)
         inputs = {name: exact(value) for name, value in self.meaning.inputs.items()}
         meaning = ExactMeaning(self.meaning.bank, self.meaning.sizes, inputs)
@@ -186,7 +200,7 @@ class _Instance:
             a, b = (exact(meaning.value(term)) for term in (self.left, right))
         except TooLargeError:
             return _Finding(float_fault)
-        fault = _exact_fault(a, b, is_rational=heads <= RATIONAL)
+        fault = _exact_fault(a, b, is_rational=is_rational(heads))
         if fault is None:
             return _Finding(None, is_exact=True, rounding=float_fault)
         hint = "" if float_fault else " (rounding to float64 hides it)"
@@ -194,6 +208,7 @@ class _Instance:
 
 
 def _float_fault(a: Array, b: Array) -> str | None:
+    a, b = np.broadcast_arrays(a, b)
     if not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return _undefined_fault(np.isfinite(a), np.isfinite(b))
     wrong = np.isfinite(a) & ~np.isclose(a, b, rtol=1e-9, atol=1e-9)
@@ -226,7 +241,6 @@ def _number_text(value: Fraction) -> str:
 
 
 def _undefined_fault(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> str:
-    a, b = np.broadcast_arrays(a, b)
     side = "right" if a[tuple(np.argwhere(a != b)[0])] else "left"
     return f"the sides are not defined at the same places (the {side} side is undefined somewhere)"
 
@@ -245,7 +259,9 @@ class _Draw:
         self.is_plain = False
         """Whether to draw values that are easy to read."""
         heads = rule.needs | rule.makes
-        self.large = LARGE if heads <= RATIONAL else LARGE_EXPONENT
+        self.large = LARGE if is_rational(heads) else LARGE_EXPONENT
+        self.bits = needed_bits(rule.axiom.conditions)
+        self.single = single_dims(rule.axiom.conditions)
 
     def instance(self) -> _Instance | None:
         rng = self.rng
@@ -269,10 +285,11 @@ class _Draw:
             left = build(bank, self.rule.left, binding)
         except GraphError:
             return None
+        data |= {binding[name]: 1 for name in self.single}
         sizes = Sizes(self.stacked(data, pars, binding), pars)
         shapes = Meaning(bank, sizes, {})
         try:
-            arrays = {name: self.array(shapes.shape(kind)) for name, kind in types.items()}
+            arrays = {name: self.values(name, shapes.shape(kind)) for name, kind in types.items()}
             meaning = Meaning(bank, sizes, arrays)
             meaning.value(left)
         except SizeError:
@@ -323,6 +340,17 @@ class _Draw:
                 _, dim, par = (str(item) for item in form.items[1:])
                 data[binding[dim]] = pars[binding[par]]
         return data
+
+    def values(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Values for a variable, such that what the conditions say of its entries holds."""
+        values, bits = self.array(shape), self.bits.get(name, 0)
+        if bits & DEFINED:
+            values = np.nan_to_num(values)
+        if bits & NONNEG:
+            values = np.abs(values)
+        if bits & NONZERO:
+            values[values == 0] = self.rng.choice((0.5, 1.0, 2.0))
+        return values
 
     def array(self, shape: tuple[int, ...]) -> Array:
         """Values of one kind, with zeros; now and then with undefined ones."""

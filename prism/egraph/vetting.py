@@ -6,14 +6,19 @@ Allowed are equations and helper constructors, nothing that runs, reads, writes 
   (birewrite LEFT RIGHT :when (CONDITION ...) :ruleset R :name "N")     used both ways
   (rule ((= e LEFT) CONDITION ...) ((union e RIGHT)) :ruleset R :name "N")
   (constructor NAME (E ...) E)                                          an elementwise helper
+
+Operators that a table defines beside the file (`prism.operators`) are constructors already.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from prism.egraph.axiom import VARIABLE, Axiom, AxiomFile
+from prism.egraph.facts import FACTS, named
 from prism.egraph.sexpr import Atom, Form, SExpr, read
 from prism.egraph.signature import (
     ALGEBRA,
@@ -23,8 +28,10 @@ from prism.egraph.signature import (
     Constructor,
     Sort,
     constructors,
+    definition_of,
 )
 from prism.errors import AxiomError
+from prism.ir import Definition
 
 ALLOWED_COMMANDS = ("rewrite", "birewrite", "rule", "constructor")
 ALLOWED_RULESETS = (PAR_RULES, ALGEBRA, ALGEBRA_VERIFY)
@@ -33,47 +40,10 @@ ARITHMETIC = ("&", "|", "<<", "+", "-")
 ANALYSIS_FUNCTIONS = ("dims", "pars")
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_VARIABLE = re.compile(r"[a-z][a-z0-9]*")
 _CONSTRUCTOR = re.compile(r"[A-Z][A-Za-z0-9]*")
 _STRING = re.compile(r'"[A-Za-z0-9_.+-]*"')
 _INTEGER = re.compile(r"-?\d{1,9}")
 _PARALLEL_NAMES = frozenset(c.name for c in PARALLEL)
-
-
-@dataclass(frozen=True, slots=True)
-class Axiom:
-    """An equation. `conditions` are facts; `family` names the file it comes from."""
-
-    name: str
-    family: str
-    ruleset: str
-    left: Form
-    right: SExpr
-    conditions: tuple[Form, ...]
-    is_bidirectional: bool
-    sentence: str
-    line: int
-
-    def variables(self) -> Mapping[str, Sort]:
-        """The variables of both sides and what each stands for."""
-        found: dict[str, Sort] = {}
-        for side in (self.left, self.right):
-            for name, sort in _variables(side, Sort.TERM):
-                found.setdefault(name, sort)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class AxiomFile:
-    """A file of axioms by name (`prism/elementwise.egg`) and its text."""
-
-    name: str
-    text: str
-
-    @property
-    def family(self) -> str:
-        """The name without its ending."""
-        return self.name.removesuffix(".egg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +54,20 @@ class Vetted:
     helpers: tuple[Constructor, ...]
 
 
-def vet(file: AxiomFile, helpers: Mapping[str, Constructor]) -> Vetted:
+def vet(
+    file: AxiomFile,
+    helpers: Mapping[str, Constructor],
+    operators: Collection[Definition] = (),
+) -> Vetted:
     """The axioms of a file; `helpers` are constructors declared by files before it.
+
+    `operators` are those that tables beside these files define: no other user's are known to it,
+    whatever else was loaded in this process.
 
     Raises:
         AxiomError: a command that is not allowed or not well formed; names file and line.
     """
-    return _Vetter(file, helpers).run()
+    return _Vetter(file, helpers, operators).run()
 
 
 def atoms(expr: SExpr) -> frozenset[str]:
@@ -100,23 +77,23 @@ def atoms(expr: SExpr) -> frozenset[str]:
     return frozenset().union(*(atoms(item) for item in expr.items))
 
 
-def _variables(expr: SExpr, sort: Sort) -> Iterator[tuple[str, Sort]]:
-    if isinstance(expr, Atom):
-        if _VARIABLE.fullmatch(expr.text):
-            yield expr.text, sort
-        return
-    known = constructors().get(expr.head)
-    sorts = known.arguments if known else (Sort.TERM,) * (len(expr.items) - 1)
-    for item, inner in zip(expr.items[1:], sorts, strict=True):
-        yield from _variables(item, inner)
-
-
 class _Vetter:
     """Holds where we are, so that every message can say file and line."""
 
-    def __init__(self, file: AxiomFile, helpers: Mapping[str, Constructor]) -> None:
+    def __init__(
+        self,
+        file: AxiomFile,
+        helpers: Mapping[str, Constructor],
+        operators: Collection[Definition],
+    ) -> None:
         self.file = file
-        self.known = {**constructors(), **helpers}
+        self.operators = {definition.constructor: definition for definition in operators}
+        own = {
+            name: constructor
+            for name, constructor in constructors().items()
+            if definition_of(name) is None or name in self.operators
+        }
+        self.known = {**own, **helpers}
         self.helpers: list[Constructor] = []
         self.axioms: list[Axiom] = []
 
@@ -148,11 +125,29 @@ class _Vetter:
                 pass
             case _:
                 raise self.fail(form, "a constructor must read (constructor NAME (E ...) E)")
+        if name in self.operators:
+            self.declared(form, self.operators[name], len(sorts))
+            return
+        elsewhere = definition_of(name)
+        if elsewhere is not None:
+            raise self.fail(
+                form,
+                f"{name} is the constructor of {elsewhere.name}, which another file defines "
+                f"({elsewhere.source or 'a graph'}): name its table, or choose another name",
+            )
         if not _CONSTRUCTOR.fullmatch(name) or name in self.known:
             raise self.fail(form, f"the constructor name {name!r} is taken or not in CamelCase")
         helper = Constructor(name, (Sort.TERM,) * len(sorts))
         self.known[name] = helper
         self.helpers.append(helper)
+
+    def declared(self, form: Form, definition: Definition, arity: int) -> None:
+        """A constructor that a table defines may be declared once more, the same way."""
+        if definition.dim is not None or arity != len(definition.operands):
+            raise self.fail(
+                form,
+                f"the table beside this file says otherwise: {definition}; leave the line out",
+            )
 
     def rewrite(self, form: Form) -> None:
         positional, options = self.options(form, (":when", ":ruleset", ":name"))
@@ -298,13 +293,25 @@ class _Vetter:
             )
         for item, inner in zip(expr.items[1:], sorts, strict=True):
             self.term(item, inner, ruleset, found)
+        if expr.head == "Const":
+            self.number_text(expr)
+
+    def number_text(self, expr: Form) -> None:
+        """A constant is a finite number, written as programs write it: "2.0", not "2"."""
+        texts = [str(item).strip('"') for item in expr.items[1:]]
+        try:
+            is_good = all(math.isfinite(float(t)) and repr(float(t)) == t for t in texts)
+        except ValueError:
+            is_good = False
+        if not is_good:
+            raise self.fail(expr, f'{expr} is no number; write it as in (Const "2.0")')
 
     def atom(self, atom: Atom, sort: Sort, found: dict[str, Sort]) -> None:
         if sort is Sort.TEXT:
             if not _STRING.fullmatch(atom.text):
                 raise self.fail(atom, f"expected a plain string, found {atom.text!r}")
             return
-        if not _VARIABLE.fullmatch(atom.text):
+        if not VARIABLE.fullmatch(atom.text):
             raise self.fail(
                 atom, f"expected a variable in lower case for a {sort.value}, found {atom.text!r}"
             )
@@ -314,14 +321,28 @@ class _Vetter:
             )
 
     def condition(self, expr: SExpr, bound: Mapping[str, Sort]) -> Form:
-        """Checks a side condition: a comparison of dimensions and of analyses."""
+        """Checks a side condition: a named fact, or a comparison of dimensions and of analyses."""
+        if isinstance(expr, Form) and expr.head in FACTS:
+            return self.fact(expr, bound)
         if not isinstance(expr, Form) or expr.head not in COMPARISONS or len(expr.items) != 3:
             raise self.fail(
                 expr,
-                f"{expr} is no condition; one compares two numbers with {' '.join(COMPARISONS)}",
+                f"{expr} is no condition; one is a fact ({', '.join(FACTS)}) or compares two "
+                f"numbers with {' '.join(COMPARISONS)}",
             )
         for item in expr.items[1:]:
             self.number(item, bound)
+        return expr
+
+    def fact(self, expr: Form, bound: Mapping[str, Sort]) -> Form:
+        fact = named(expr)
+        assert fact is not None
+        sorts = [bound.get(item.text) if isinstance(item, Atom) else None for item in expr.items]
+        if tuple(sorts[1:]) != fact.arguments:
+            wanted = " ".join(f"<{sort.value}>" for sort in fact.arguments)
+            raise self.fail(
+                expr, f"{expr} should read ({fact.name} {wanted}), with variables of the left side"
+            )
         return expr
 
     def number(self, expr: SExpr, bound: Mapping[str, Sort]) -> None:

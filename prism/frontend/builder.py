@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from prism.frontend.dims import DimsError, DimTable
 from prism.frontend.site import trace_error
-from prism.ir import OPS, Apply, Const, DataDim, Input, Node, SizeOf, TensorId
+from prism.ir import OPS, Apply, Const, DataDim, Input, Node, SizeOf, TensorId, reduced_dim
 
 Axes = tuple[DataDim | None, ...]
 
@@ -58,9 +58,8 @@ class Builder:
     def free(self, i: TensorId) -> frozenset[DataDim]:
         """The dimensions of node i's value."""
         node = self.nodes[i]
-        if isinstance(node, Apply) and node.dim is not None:
-            return self.span(i) - {self.dims.find(node.dim)}
-        return self.span(i)
+        reduced = reduced_dim(node) if isinstance(node, Apply) else None
+        return self.span(i) - ({self.dims.find(reduced)} if reduced is not None else set())
 
     def align(self, left: Operand, right: Operand, what: str) -> tuple[Operand, Operand]:
         """Rename until axes at the same place carry the same dimension and all others differ.

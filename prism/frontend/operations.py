@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from types import EllipsisType
 from typing import Any, TypeVar
 
@@ -20,6 +21,9 @@ from prism.ir import Const, SizeOf, TensorId
 
 Axis = int | tuple[int, ...] | None
 """One axis, several, or None for all of them."""
+
+MAX_ROUNDS = 8
+"""Of renaming operands until all fit beside each other; two operands need one or two."""
 
 MAX_POWER = 16
 """The largest integer exponent; it becomes a chain of products."""
@@ -47,11 +51,37 @@ def elementwise(op: str, like: T, *values: object) -> T:
     operands = [_operand(op, like, v) for v in values]
     rank = max(len(o.axes) for o in operands)
     operands = [_padded(o, rank) for o in operands]
-    if len(operands) == 1:
-        return _made(like, like.builder.apply(op, [operands[0].tensor]), operands[0].axes)
-    left, right = like.builder.align(operands[0], operands[1], op)
-    tensor = like.builder.apply(op, [left.tensor, right.tensor])
-    return _made(like, tensor, like.builder.joined(left.axes, right.axes))
+    operands, axes = _aligned(op, like.builder, operands)
+    return _made(like, like.builder.apply(op, [o.tensor for o in operands]), axes)
+
+
+def along(op: str, like: T, axis: int, *values: object) -> T:
+    """An operator along an axis, counted from the right, of the first operand."""
+    operands = [_operand(op, like, v) for v in values]
+    if operands[0].axes[axis] is None:
+        raise trace_error(f"{op}: axis {axis} of its first operand has size one; it needs a dim")
+    rank = max(len(o.axes) for o in operands)
+    operands = [_padded(o, rank) for o in operands]
+    operands, axes = _aligned(op, like.builder, operands)
+    tensor = like.builder.apply(op, [o.tensor for o in operands], operands[0].axes[axis])
+    return _made(like, tensor, axes)
+
+
+def _aligned(op: str, builder: Builder, operands: list[Operand]) -> tuple[list[Operand], Axes]:
+    """Operands of one rank, axes at one place under one name; and the axes of the result."""
+    for _ in range(MAX_ROUNDS):
+        before = list(operands)
+        for i, j in combinations(range(len(operands)), 2):
+            operands[i], operands[j] = builder.align(operands[i], operands[j], op)
+        operands = [replace(o, axes=builder.dims.resolve(o.axes)) for o in operands]
+        if operands == before:
+            break
+    else:
+        raise trace_error(f"{op}: its operands use one dim on several axes; give them other names")
+    axes = operands[0].axes
+    for operand in operands[1:]:
+        axes = builder.joined(axes, operand.axes)
+    return operands, axes
 
 
 def reduction(op: str, x: T, axis: Axis, *, keepdims: bool) -> T:

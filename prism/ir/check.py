@@ -180,6 +180,10 @@ def _check_applied(i: TensorId, node: Apply, operands: Sequence[frozenset[DataDi
         return
     if node.dim is None:
         fail(f"{node.op} needs the dimension it sums or reduces over", node=i)
+    if spec.kind is OpKind.ALONG:
+        if node.dim not in operands[0]:
+            fail(f"{node.op} acts along {node.dim!r}, which its operand does not have", node=i)
+        return
     if any(node.dim not in dims for dims in operands):
         fail(f"{node.op} goes over {node.dim!r}, which an operand does not have", node=i)
 

@@ -152,6 +152,9 @@ def apply_op(
         case OpKind.CONTRACT:
             assert dim is not None
             return _contract(operands[0], operands[1], dim)
+        case OpKind.ALONG:
+            assert dim is not None
+            return _along(op, operands, dim, sizes)
 
 
 def _value_of(
@@ -173,6 +176,18 @@ def _value_of(
 
 def _operands(node: Node) -> tuple[TensorId, ...]:
     return node.operands if isinstance(node, Apply) else ()
+
+
+def _along(op: str, operands: Sequence[Value], dim: DataDim, sizes: Mapping[DataDim, int]) -> Value:
+    dims = tuple(dict.fromkeys(d for v in operands for d in v.dims))
+    extent = operands[0].array.shape[operands[0].dims.index(dim)]
+    if extent != sizes[dim]:
+        raise GraphError(
+            f"{op} acts along {dim} and needs the whole of it, {sizes[dim]} elements; a block "
+            f"holds {extent}: leave {dim} in one piece"
+        )
+    arrays = [v.along(dims) for v in operands]
+    return Value(dims, OPS[op].numpy(*arrays, axis=dims.index(dim), size=extent))
 
 
 def _reduce(op: str, value: Value, dim: DataDim, sizes: Mapping[DataDim, int]) -> Value:

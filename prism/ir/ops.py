@@ -6,7 +6,8 @@ e-graph (`term`), and in which operands it is linear (what the placement analysi
 range-safe pass need). Every interpreter of programs (evaluation, terms, placement, emitters) has
 one entry per row; tests compare the lists.
 
-Composites such as softmax or rms_norm are not rows: the front end expands them.
+Composites such as softmax or rms_norm are not rows: the front end expands them. Rows that users
+define in a file beside their axioms (`prism.ir.operators`) are added to the table and never change.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from prism.ir.operators import Definition
+
 
 class OpKind(Enum):
     """How the dimensions of the result follow from those of the operands."""
@@ -35,6 +38,9 @@ class OpKind(Enum):
     """The operand's dimensions without `dim`."""
     CONTRACT = "contract"
     """Union of both operands' dimensions without `dim`, which both must have."""
+    ALONG = "along"
+    """Union of the operands' dimensions. It mixes places along `dim`, which the first must have: it
+    needs the whole of it."""
 
 
 class Linearity(Enum):
@@ -49,11 +55,12 @@ class Linearity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """A predefined operator.
+    """A predefined operator, or one that a user defined.
 
     `numpy` takes float64 arrays already aligned for broadcasting (ELEMENTWISE, CONTRACT as the
-    elementwise product) or an array and an axis (REDUCE). `term` is a template of the e-graph
-    term: {0}, {1} are the operands' terms and {dim} the id of the reduced dimension.
+    elementwise product), an array and an axis (REDUCE), or aligned arrays with `axis` and `size` of
+    the dim (ALONG). `term` is a template of the e-graph term: {0}, {1} are the operands' terms and
+    {dim} the id of the dimension.
     """
 
     name: str
@@ -64,6 +71,8 @@ class OpSpec:
     linearity: Linearity = Linearity.NONE
     linear_in: tuple[int, ...] = ()
     is_commutative: bool = False
+    definition: Definition | None = None
+    """What a user's operator is defined by."""
 
 
 def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -86,7 +95,7 @@ def _gelu_tanh(x: NDArray[np.float64]) -> NDArray[np.float64]:
 _EW, _RED = OpKind.ELEMENTWISE, OpKind.REDUCE
 _EACH, _JOINT = Linearity.EACH, Linearity.JOINT
 
-_ROWS = (
+BUILT_IN = (
     OpSpec("add", _EW, 2, np.add, "(Add {0} {1})", _JOINT, (0, 1), is_commutative=True),
     OpSpec("sub", _EW, 2, np.subtract, "(Sub {0} {1})", _JOINT, (0, 1)),
     OpSpec("mul", _EW, 2, np.multiply, "(Mul {0} {1})", _EACH, (0, 1), is_commutative=True),
@@ -123,5 +132,14 @@ _ROWS = (
     ),
 )
 
-OPS: Mapping[str, OpSpec] = MappingProxyType({row.name: row for row in _ROWS})
-"""Name -> row."""
+_TABLE = {row.name: row for row in BUILT_IN}
+
+OPS: Mapping[str, OpSpec] = MappingProxyType(_TABLE)
+"""Name -> row. It only ever grows: what was read from it stays right."""
+
+
+def add_row(spec: OpSpec) -> None:
+    """Add a user's operator, once (`prism.ir.operators.define`)."""
+    assert spec.definition is not None
+    assert spec.name not in _TABLE
+    _TABLE[spec.name] = spec

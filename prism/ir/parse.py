@@ -7,11 +7,11 @@ the rules of `check.py`, and a broken rule is reported at the line of its node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from prism.errors import GraphError, ParseError
+from prism.errors import AxiomError, GraphError, ParseError
 from prism.ir.check import check_program
 from prism.ir.check_graph import check_sgraph
 from prism.ir.graph import (
@@ -25,6 +25,7 @@ from prism.ir.graph import (
     SGraph,
 )
 from prism.ir.mapping import Mapping, MapVar, ParDim, ParKind
+from prism.ir.operators import define, definition_of_line
 from prism.ir.ops import OPS
 from prism.ir.program import (
     Apply,
@@ -54,8 +55,10 @@ def parse_program(text: str) -> Program:
         ParseError: the text is not a sound program; names the line.
     """
     lines = read_lines(text)
+    defined = _operators(lines)
     program = _program(lines)
     lines.end()
+    _check_used(defined, program.nodes)
     return program
 
 
@@ -69,6 +72,7 @@ def parse_sgraph(text: str) -> SGraph:
     first = lines.next("'sgraph'")
     first.expect("sgraph")
     first.end()
+    defined = _operators(lines)
     program = _program(lines)
     parsed: list[_Kernel] = []
     while lines.opens("kernel"):
@@ -83,7 +87,30 @@ def parse_sgraph(text: str) -> SGraph:
         raise _at_node(error, parsed[error.kernel].nodes) from error
     for kernel in parsed:
         _check_sections(kernel)
+    _check_used(defined, (*program.nodes, *(n for p in parsed for n in p.kernel.block.nodes)))
     return graph
+
+
+def _operators(lines: Lines) -> dict[str, Line]:
+    """The operators that the text defines: they are now, and where it says so."""
+    found: dict[str, Line] = {}
+    while lines.opens("operator"):
+        line = lines.next("'operator'")
+        try:
+            spec = define(definition_of_line(line.text))
+        except (ParseError, AxiomError) as error:
+            raise line.located(str(error)) from error
+        if spec.name in found:
+            line.error(f"{spec.name} is defined twice")
+        found[spec.name] = line
+    return found
+
+
+def _check_used(defined: dict[str, Line], nodes: Iterable[Node | BlockNode]) -> None:
+    used = {node.op for node in nodes if isinstance(node, Apply)}
+    for name, line in defined.items():
+        if name not in used:
+            line.error(f"{name} is defined but not used")
 
 
 @dataclass(slots=True)

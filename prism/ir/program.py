@@ -73,7 +73,7 @@ class SizeOf:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A predefined operator applied to earlier nodes; `dim` for reductions and contractions."""
+    """An operator applied to earlier nodes; `dim` for reductions, contractions, and along a dim."""
 
     op: str
     operands: tuple[TensorId, ...]
@@ -122,10 +122,15 @@ def result_dims(
     """The shape rule of an operator: dimensions of the result (see `OpKind`)."""
     union = frozenset().union(*operands)
     match OPS[op].kind:
-        case OpKind.ELEMENTWISE:
+        case OpKind.ELEMENTWISE | OpKind.ALONG:
             return union
         case OpKind.REDUCE | OpKind.CONTRACT:
             return union - {dim}
+
+
+def reduced_dim(node: Apply) -> DataDim | None:
+    """The dimension that an operator takes away: its name means nothing further out."""
+    return None if OPS[node.op].kind is OpKind.ALONG else node.dim
 
 
 def infer_dims(nodes: tuple[Node, ...]) -> tuple[frozenset[DataDim], ...]:

@@ -14,6 +14,7 @@ _TOKEN = re.compile(
     r"|-?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"  # a number
     r"|[][(),=:]"
 )
+_OPERATOR = re.compile(r"\s*operator\s+(?!=)")
 _SPACE = re.compile(r"\s*")
 _MAX_DIGITS = 18
 _MAX_SHOWN = 80
@@ -149,6 +150,9 @@ def read_lines(text: str) -> Lines:
         line = Line(number, raw, [])
         place = 0
         content = raw.split("#", maxsplit=1)[0].rstrip()
+        if _OPERATOR.match(content):
+            out.append(Line(number, content, ["operator"]))  # a language of its own
+            continue
         while place < len(content):
             space = _SPACE.match(content, place)
             place = space.end() if space else place

@@ -20,6 +20,7 @@ from prism.ir.program import (
     SizeOf,
     TensorId,
     infer_dims,
+    reduced_dim,
 )
 
 Occurrence = tuple[TensorId, DataDim]
@@ -76,8 +77,9 @@ class DimGroups:
                     outer = span.get(inner[1], inner)
                     if outer != inner:
                         found[inner, outer] = None
-                if node.dim is not None:
-                    below[self.of((i, node.dim))] = None
+                reduced_here = reduced_dim(node)
+                if reduced_here is not None:
+                    below[self.of((i, reduced_here))] = None
             reduced.append(below)
         return list(found)
 

@@ -3,7 +3,8 @@
 One line per node. A value that is an input goes by its name, any other by its number: `%5`. What
 follows `#` is a comment with what can be derived: dimensions, tile sizes. The sections `once:`,
 `body:` and `after:` of a looped kernel (`outer:` and `between:` where there are two loops) are
-derived too; the parser holds them against the graph.
+derived too; the parser holds them against the graph. Operators that users defined
+(`operators.py`) come first, so that a text says all it needs.
 
     sgraph
     program row_sum
@@ -27,7 +28,7 @@ derived too; the parser holds them against the graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from prism.ir.graph import (
@@ -39,6 +40,7 @@ from prism.ir.graph import (
     SGraph,
     stack_dims,
 )
+from prism.ir.operators import definitions_of
 from prism.ir.program import (
     Apply,
     Const,
@@ -56,12 +58,15 @@ from prism.ir.stages import loop_stages
 
 def format_program(program: Program) -> str:
     """The program as text."""
-    return "\n".join(_program_lines(program)) + "\n"
+    lines = [*_operator_lines(program.nodes), *_program_lines(program)]
+    return "\n".join(lines) + "\n"
 
 
 def format_sgraph(graph: SGraph) -> str:
     """The sGraph as text, its program first."""
-    lines = ["sgraph", *_program_lines(graph.program)]
+    nodes = [n for kernel in graph.kernels for n in kernel.block.nodes]
+    defined = _operator_lines([*graph.program.nodes, *nodes])
+    lines = ["sgraph", *defined, *_program_lines(graph.program)]
     order = [d.name for d in graph.program.dims]
     order += stack_dims(graph)
     for k, kernel in enumerate(graph.kernels):
@@ -74,6 +79,11 @@ def format_mapping(kernel: GraphOp) -> tuple[str, ...]:
     """The mapping variables that are true, a line per tensor: `m[x,n,x] m[x,d,i]`."""
     true = sorted(kernel.mapping.true)
     return tuple(" ".join(map(str, group)) for _, group in groupby(true, lambda v: v.tensor))
+
+
+def _operator_lines(nodes: Iterable[Node | BlockNode]) -> list[str]:
+    """The definitions of the operators that are not Prism's own."""
+    return [str(d) for d in definitions_of(n.op for n in nodes if isinstance(n, Apply))]
 
 
 def _program_lines(program: Program) -> list[str]:

@@ -90,7 +90,7 @@ class _Builder:
             leaf = _leaf(node, inputs)
             if leaf is not None:
                 self.leaves[cls] = (*self.leaves.get(cls, ()), leaf)
-            elif node.op in OPS:
+            elif node.op in OPS and OPS[node.op].kind is not OpKind.ALONG:
                 operator = _canonical(node.op, node.children, node.dim)
                 if cls not in node.children:
                     self.choices.setdefault(cls, {})[operator] = None

@@ -27,6 +27,7 @@ from prism.ir import (
     GraphOp,
     InputLoader,
     Linearity,
+    OpKind,
     OutputSaver,
     ParDim,
     ParKind,
@@ -229,6 +230,10 @@ class _Reading:
                 )
         if dim != node.dim:
             return Tile(dim)
+        if OPS[node.op].kind is OpKind.ALONG:
+            raise _FaultError(
+                f"%{i} = {node.op} acts along {dim} and needs the whole of it, not a tile"
+            )
         return Peak() if node.op in _MAXIMA else Summand()
 
     def _of_parts(self, i: int, node: Apply) -> Part:

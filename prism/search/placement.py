@@ -61,7 +61,8 @@ def transfer(
             return None
     if sharded != dim:
         return sharded
-    return PARTIAL if OPS[op].kind is OpKind.CONTRACT else _REDUCED[op]
+    # what acts along a dim needs the whole of it
+    return PARTIAL if OPS[op].kind is OpKind.CONTRACT else _REDUCED.get(op)
 
 
 def _is_linear(op: str, states: Sequence[State]) -> bool:

@@ -30,7 +30,7 @@ from prism.egraph import Limits as SaturationLimits
 from prism.egraph.session import deadline
 from prism.errors import GraphError
 from prism.identity import PROGRAM_ID, graph_id
-from prism.ir import Apply, InputLoader, Program, stage_names
+from prism.ir import OPS, Apply, InputLoader, OpKind, Program, stage_names
 from prism.protocols import Encoding
 from prism.search.answers import load_encoding
 from prism.search.assemble import GraphBuilder, program_graph
@@ -172,6 +172,10 @@ class _Search:
 
     def steps(self, axioms: AxiomSet) -> None:
         """What may be interrupted."""
+        beyond = beyond_search(self.program, self.options.generator)
+        if beyond:
+            self.cuts.add("beyond", f"operators: no graphs with {', '.join(beyond)}")
+            return
         cone = self.cone(axioms)
         if cone is None:
             return
@@ -350,6 +354,18 @@ class _Search:
             "cut": dict(self.cuts.counts),
             "seconds": dict(self.seconds),
         }
+
+
+def beyond_search(program: Program, generator: str) -> list[str]:
+    """The program's operators with which no graph is generated, and why.
+
+    No kernel computes in tiles what mixes places along a dim; the forward generator tries operators
+    of one and two operands.
+    """
+    rows = [OPS[op] for op in sorted({n.op for n in program.nodes if isinstance(n, Apply)})]
+    along = [f"{row.name}, along a dim" for row in rows if row.kind is OpKind.ALONG]
+    wide = [f"{row.name}, of {row.arity} operands" for row in rows if row.arity > 2]
+    return along or (wide if generator == "forward" else [])
 
 
 def _verify_limits(program: Program) -> VerifyLimits:

@@ -39,6 +39,7 @@ from prism.ir import (
     DataDim,
     Output,
     Program,
+    definitions_of,
     evaluate,  # noqa: TID251 - the function, not the module of that name
     live_nodes,
 )
@@ -329,7 +330,8 @@ def _measure(
 
 
 def _takes_exponentials(program: Program) -> bool:
-    return any(isinstance(n, Apply) and n.op == "exp" for n in program.nodes)
+    ops = {n.op for n in program.nodes if isinstance(n, Apply)}
+    return "exp" in ops or any("exp" in d.basic_ops for d in definitions_of(ops))
 
 
 def _stays_in_range(program: Program, arrays: dict[str, Array], dtype: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Self
 
 from prism.child import START_TIMEOUT_S, Child
 from prism.errors import KernelError
+from prism.ir import as_lines
 from prism.tune.worker import Done, Failed, Reply, Request, Setup
 
 
@@ -45,7 +46,7 @@ class Worker:
     def _start(self) -> Child:
         child = Child("prism.tune.worker")
         with contextlib.suppress(OSError):
-            child.connection.send(Setup(self._target))
+            child.connection.send(Setup(self._target, as_lines()))
         self._ready = False
         return child
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from prism.cache import write_atomically
 from prism.errors import DeviceLostError, KernelError
-from prism.ir import MuGraph
+from prism.ir import MuGraph, adopt
 from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.record import Outcome, digest
@@ -32,9 +32,10 @@ from prism.tune.timing import Timing, time_kernels
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The first request: the target, by its plug-in name."""
+    """The first request: the target, by its plug-in name, and the operators that users defined."""
 
     target: str
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,7 @@ def serve(connection: Connection) -> None:
     """Answer requests until the parent closes the connection."""
     setup = connection.recv()
     assert isinstance(setup, Setup)
+    adopt(setup.operators)
     session = Session(make(Group.TARGET, setup.target))
     connection.send(Done())
     while True:

@@ -47,7 +47,8 @@ class VerifyLimits:
     """Verdicts depend on iterations and nodes alone; `seconds` is a safety stop per candidate.
 
     `batch` candidates enter an e-graph at a time (egglog 13 is slow on more), `renew` in all
-    before a fresh one is started. The parallel rules may add `parallel_nodes` per candidate.
+    before a fresh one is started. The parallel rules may add `parallel_nodes` per candidate
+    of a batch, and to a candidate alone as much as to a batch.
     """
 
     batch: int = 40
@@ -282,8 +283,13 @@ class _Shared:
         return numbers
 
     def run_parallel(self, count: int) -> bool:
-        """Parallel rules until nothing changes; false when a limit was reached first."""
-        most = self.session.node_count() + count * self.limits.parallel_nodes
+        """Parallel rules until nothing changes; false when a limit was reached first.
+
+        One candidate may add what a whole batch may: alone it needs no more than beside others, so
+        one that is proved in company does not give up alone.
+        """
+        shares = count if count > 1 else self.limits.batch
+        most = self.session.node_count() + shares * self.limits.parallel_nodes
         limits = Limits(most, self.limits.parallel_iterations, self.limits.seconds)
         return self.session.settle(limits, PAR_RULES)
 

@@ -7,7 +7,9 @@ end when this process does, and are killed by `close`, whatever they are doing.
 
 They start when they pay: the first block is judged here, and shows how long the rest would take.
 A worker that dies costs the piece it was at one more try, graph by graph; the graph that kills a
-second worker gave up. Where no worker can be started, all is judged here.
+second worker gave up. So does one at which a worker is silent for too long: an iteration of the
+e-graph cannot be interrupted, so the process is killed (`hard_stops` counts these apart). Where no
+worker can be started, all is judged here.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from multiprocessing.connection import wait
 from prism.child import START_TIMEOUT_S, Child
 from prism.egraph.session import OutOfTimeError, seconds_left
 from prism.errors import PrismError
-from prism.ir import SGraph
+from prism.ir import SGraph, as_lines
 from prism.verdict import Verdict
 from prism.verify.equivalence import Block, Verifier, in_blocks
 from prism.verify.worker import Request, Setup
@@ -41,6 +43,10 @@ AHEAD = 2
 
 MAX_DEATHS = 20
 """So many workers are replaced; then what is left is judged by those that live, or here."""
+
+PATIENCE = 2.0
+"""A worker that says nothing for so many times the seconds that one candidate may take is killed.
+Between iterations a candidate stops by itself; this is for an iteration that does not end."""
 
 SLICE_S = 0.05
 """How long to wait before looking at the deadline again: an interrupt moves it."""
@@ -104,7 +110,12 @@ class _Worker:
     def start(self, job: _Job) -> None:
         """Give it a job."""
         self.job, self.end = job, job.end()
+        self.heard()
         self._send(job.request())
+
+    def heard(self) -> None:
+        """It has just got work or sent something: how long it may be silent from now."""
+        self.give_up_at = time.monotonic() + PATIENCE * self._setup.limits.seconds
 
     def _send(self, message: Setup | Request) -> None:
         with contextlib.suppress(OSError):  # if it is gone, receiving tells
@@ -125,6 +136,8 @@ class ParallelVerifier:
         self._seconds = 0.0
         self._judged = 0
         self.deaths = 0
+        self.hard_stops = 0
+        """Workers killed because they were silent for too long, `deaths` all the same."""
 
     def verify(self, graphs: Sequence[SGraph]) -> tuple[Verdict, ...]:
         """The verdict on each graph; many are judged in blocks."""
@@ -212,7 +225,8 @@ class ParallelVerifier:
                 self._pump(min(left, SLICE_S))
 
     def _start(self, count: int) -> None:
-        setup = Setup(self._verifier.program, self._verifier.axioms.files, self._verifier.limits)
+        verifier = self._verifier
+        setup = Setup(verifier.program, verifier.axioms.files, verifier.limits, as_lines())
         try:
             while len(self._workers) < count:
                 self._workers.append(_Worker(setup))
@@ -227,7 +241,8 @@ class ParallelVerifier:
         for worker in busy:
             if worker.child.connection in ready:
                 self._receive(worker)
-            elif not worker.is_ready and time.monotonic() > worker.give_up_at:
+            elif time.monotonic() > worker.give_up_at:
+                self.hard_stops += worker.is_ready
                 self._lose(worker)
         self._hand_out()
 
@@ -250,6 +265,7 @@ class ParallelVerifier:
         if isinstance(answer, PrismError):
             self._error = answer
             return
+        worker.heard()
         worker.job.verdicts += answer
         if len(worker.job.verdicts) == worker.end:
             self._put_back(worker)

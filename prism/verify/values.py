@@ -23,6 +23,7 @@ from prism.ir import (
     Program,
     SizeOf,
     output_name,
+    reduced_dim,
 )
 
 ValueId = int
@@ -163,7 +164,7 @@ class Values:
         dims = 0
         for value in read:
             dims |= value.dims
-        if dim >= 0:
+        if dim >= 0 and reduced_dim(node) is not None:
             if not all(value.dims >> dim & 1 for value in read):
                 raise DoesNotFitError
             dims &= ~(1 << dim)

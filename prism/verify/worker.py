@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 
 from prism.egraph import AxiomFile, make_axiom_set
 from prism.errors import PrismError
-from prism.ir import GraphOp, Program, SGraph
+from prism.ir import GraphOp, Program, SGraph, adopt
 from prism.verify.equivalence import Verifier, VerifyLimits, in_blocks
 
 ORPHAN_CHECK_S = 0.5
@@ -20,11 +20,15 @@ ORPHAN_CHECK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What every block is about; the axioms as the files they come from."""
+    """What every block is about; the axioms as the files they come from.
+
+    `operators`: those that users defined, which programs and graphs only name.
+    """
 
     program: Program
     axiom_files: tuple[AxiomFile, ...]
     limits: VerifyLimits
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ def main(descriptor: int) -> None:
     with Connection(descriptor) as connection:
         connection.send(None)  # ready
         setup: Setup = connection.recv()
+        adopt(setup.operators)
         axioms = make_axiom_set(setup.axiom_files)
         verifier = Verifier(setup.program, axioms, setup.limits)
         gc.freeze()

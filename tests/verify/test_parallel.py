@@ -173,3 +173,24 @@ def test_workers_are_killed_at_the_deadline_amid_a_graph(worker, pool, graphs):
     assert time.monotonic() - start < 6.0
     assert len(children) == 2
     assert not any(child.is_running for child in children)
+
+
+@pytest.mark.slow
+def test_a_graph_that_never_ends_costs_only_itself(worker, graphs, verdicts, monkeypatch):
+    """Its worker is killed, as nothing can interrupt an iteration of the e-graph."""
+    monkeypatch.setattr(parallel, "WORTH_S", 0.0)
+    worker(DYING.replace("import os", "import time").replace("os._exit(3)", "time.sleep(90)"))
+    used = ParallelVerifier(Verifier(PROGRAM, load_axioms(), replace(LIMITS, seconds=0.5)), 2)
+    start = time.monotonic()
+    try:
+        found = used.verify(graphs[:36])
+    finally:
+        used.close()
+    # the first block is judged here, where nothing sleeps
+    wrong = [i for i in range(12, 36) if not graphs[i].kernels[0].mapping.true]
+    assert wrong
+    assert found == tuple(
+        Verdict.GAVE_UP if i in wrong else verdict for i, verdict in enumerate(verdicts[:36])
+    )
+    assert used.hard_stops == used.deaths == 2 * len(wrong)
+    assert time.monotonic() - start < 30.0

@@ -106,11 +106,13 @@ class Values:
         self.own: frozenset[TermId] = frozenset(() if own is None else own.nodes)
         self.own_roots: tuple[TermId, ...] = () if own is None else own.roots
         own_ops = {operator.op for _, operator in dag}
+        in_cone = {operator.op for choices in cone.choices.values() for operator in choices}
         self._ops = {
             arity: [
                 spec
                 for spec in OPS.values()
                 if spec.arity == arity
+                and (spec.definition is None or spec.name in in_cone)
                 and spec.name not in WRITTEN_OUT
                 and (spec.name not in INTERNAL_OPS or spec.name in own_ops)
             ]

@@ -195,6 +195,8 @@ class Judge:
         self.axioms = axioms
         self.limits = limits
         self._shared: _Shared | None = None
+        self.late = 0
+        """How many gave up because of the clock, which another machine might not reach."""
 
     def verdicts(self, candidates: Mapping[int, Terms]) -> dict[int, Verdict]:
         """The verdict on each candidate; equal candidates are judged once."""
@@ -233,6 +235,11 @@ class Judge:
     def _alone(self, terms: Terms) -> Verdict:
         """One candidate in an e-graph of its own: the algebra too, step by step."""
         stop = time.monotonic() + self.limits.seconds
+        verdict = self._step_by_step(terms, stop)
+        self.late += verdict is Verdict.GAVE_UP and time.monotonic() > stop
+        return verdict
+
+    def _step_by_step(self, terms: Terms, stop: float) -> Verdict:
         own = _Shared(self, frozenset({PAR_RULES, ALGEBRA, ALGEBRA_VERIFY}))
         numbers = own.insert([terms])
         is_saturated = own.run_parallel(1)

@@ -29,9 +29,27 @@ class PairJudge:
         self._inserted = 0
 
     def equal(self, pairs: Mapping[Key, tuple[TermId, TermId]]) -> dict[Key, bool]:
-        """Whether the two terms of each pair are equal; judged together."""
+        """Whether the two terms of each pair are equal.
+
+        They are judged together; where that reaches a limit, half of them at a time, so that terms
+        which grow for ever cost no other pair its proof.
+        """
         if not pairs:
             return {}
+        found, is_settled = self._together(pairs)
+        if is_settled:
+            return found
+        self._session = None  # it holds what grows for ever
+        if len(pairs) == 1:
+            return found
+        asked = list(pairs.items())
+        middle = len(asked) // 2
+        return self.equal(dict(asked[:middle])) | self.equal(dict(asked[middle:]))
+
+    def _together(
+        self, pairs: Mapping[Key, tuple[TermId, TermId]]
+    ) -> tuple[dict[Key, bool], bool]:
+        """What is equal, and whether no limit was reached."""
         if self._session is None or not self.bank.heads <= self._heads:
             self._heads = self.bank.heads
             self._session = Session(self._axioms, frozenset({PAR_RULES}), self._heads)
@@ -48,6 +66,6 @@ class PairJudge:
             ],
         )
         most = session.node_count() + len(pairs) * NODES_PER_PAIR
-        session.settle(Limits(most, MAX_ITERATIONS, MAX_SECONDS), PAR_RULES)
+        is_settled = session.settle(Limits(most, MAX_ITERATIONS, MAX_SECONDS), PAR_RULES)
         classes = session.roots()
-        return {key: classes[n] == classes[n + 1] for key, n in numbers.items()}
+        return {key: classes[n] == classes[n + 1] for key, n in numbers.items()}, is_settled

@@ -11,7 +11,6 @@ has, how they are split, which variables of a kind are one.
 from __future__ import annotations
 
 import itertools
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,31 +21,27 @@ import z3
 from prism.egraph import PAR_RULES, Sort, TermBank, TermId
 from prism.egraph.axioms import DirectedRule
 from prism.egraph.bank import TermType
-from prism.egraph.facts import DEFINED, About, facts_about, named, needed_bits, single_dims
+from prism.egraph.facts import DEFINED, needed_bits, single_dims
 from prism.egraph.proving import Proof
-from prism.egraph.sexpr import Form
 from prism.egraph.sides import DATA, NAMES, PARS, build, build_strictly, fits, holds, subterms
-from prism.errors import GraphError, PrismError
+from prism.errors import GraphError
 from prism_constraints.z3_defined import applied
+from prism_constraints.z3_laws import laws_of
 from prism_constraints.z3_operators import add, larger, multiply
 from prism_constraints.z3_reals import (
     Bound,
     Reductions,
     Value,
-    facts,
     inverse,
     known,
     size,
     variable_name,
 )
+from prism_constraints.z3_scope import BeyondError, check_scope, is_plain
 
 MOST_READINGS = 200
 MOST_TRIED = 20_000
 SMALL = (1, 2, 3)
-
-
-class BeyondError(PrismError):
-    """The rule is beyond this prover."""
 
 
 class Z3RuleProver:
@@ -121,7 +116,7 @@ def _readings(rule: DirectedRule, end: float) -> Iterator[_Reading]:
     Raises:
         BeyondError: there are too many.
     """
-    _check_scope(rule)
+    check_scope(rule)
     found = 0
     for tried, (binding, types) in enumerate(_bindings(rule)):
         if tried > MOST_TRIED or found > MOST_READINGS or time.monotonic() > end:
@@ -147,36 +142,6 @@ def _readings(rule: DirectedRule, end: float) -> Iterator[_Reading]:
         yield _Reading(bank, left, right, chains, stacked, bits, single, is_algebra)
 
 
-_BIT_TEST = re.compile(r"\(\S+ 0 \(& \((dims|pars) \w+\) \(<< 1 \w+\)\)\)")
-_DIMENSIONS = re.compile(r"\(\S+ [a-z]\w* [a-z]\w*\)")
-
-
-def _check_scope(rule: DirectedRule) -> None:
-    """Refuse rules for which dimensions that they do not name are more than further places.
-
-    Raises:
-        BeyondError: the rule is one.
-    """
-    if rule.ruleset == PAR_RULES and "Size" in rule.needs | rule.makes:
-        raise BeyondError("a whole size among tiles, which any other dimension may make smaller")
-    if rule.ruleset == PAR_RULES and any(facts_about(About.SIZE, rule.axiom.conditions)):
-        raise BeyondError("a dimension of size one among tiles")
-    for condition in rule.axiom.conditions:
-        if _is_plain(condition):
-            continue
-        text = str(condition)
-        if "(pars " in text or re.search(r"[ (]-?[0-9]", text):
-            raise BeyondError(f"the condition {condition}")
-
-
-def _is_plain(condition: Form) -> bool:
-    """Whether a condition speaks of the dimensions alone that the rule names, or of entries."""
-    fact, text = named(condition), str(condition)
-    if fact is not None:
-        return fact.name != "same-dims"
-    return bool(_BIT_TEST.fullmatch(text) or _DIMENSIONS.fullmatch(text))
-
-
 def _bindings(rule: DirectedRule) -> Iterator[tuple[dict[str, int], dict[str, TermType]]]:
     by_sort = {sort: [n for n, s in rule.variables.items() if s is sort] for sort in Sort}
     dims, pars = by_sort[Sort.DATA], by_sort[Sort.PAR]
@@ -190,7 +155,7 @@ def _bindings(rule: DirectedRule) -> Iterator[tuple[dict[str, int], dict[str, Te
 
 def _types(data: Sequence[int], pars: Sequence[int], rule: DirectedRule) -> Iterator[TermType]:
     """The types a variable may have. Dimensions the rule does not name are but more places."""
-    if not all(_is_plain(condition) for condition in rule.axiom.conditions):
+    if not all(is_plain(condition) for condition in rule.axiom.conditions):
         data = DATA  # values may be told apart by what the rule does not name
     is_parallel = rule.ruleset == PAR_RULES
     splits: list[tuple[int, ...] | None] = [None, ()]
@@ -387,7 +352,7 @@ def _is_proved(reading: _Reading, sizes: Mapping[str, int] | None, end: float) -
             left.finite == right.finite, z3.Implies(left.finite, left.real == right.real)
         )
         claim = z3.simplify(claim, som=True)
-        laws, constants = facts([claim])
+        laws, constants = laws_of([claim])
         solver = z3.SolverFor("QF_NRA")
         solver.set("timeout", left_ms)
         solver.set("ctrl_c", False)  # noqa: FBT003 - Z3's way to set a parameter

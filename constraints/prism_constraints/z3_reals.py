@@ -9,7 +9,7 @@ of sums are one sum. What is left is an equation between real constants for Z3.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -27,9 +27,9 @@ EXP = z3.Function("exp", _REAL, _REAL)
 LOG = z3.Function("log", _REAL, _REAL)
 SQRT = z3.Function("sqrt", _REAL, _REAL)
 LARGER = z3.Function("larger", _REAL, _REAL, _REAL)
-_SIZE = "size "
-_NONNEG, _POSITIVE, _NONZERO = ">=0", ">0", "!=0"
-_MARKS = {0: "", NONNEG: _NONNEG, NONZERO: _NONZERO, NONNEG | NONZERO: _POSITIVE}
+SIZE = "size "
+AT_LEAST_ZERO, ABOVE_ZERO, NOT_ZERO = ">=0", ">0", "!=0"
+_MARKS = {0: "", NONNEG: AT_LEAST_ZERO, NONZERO: NOT_ZERO, NONNEG | NONZERO: ABOVE_ZERO}
 MAX_POWER = 4
 
 
@@ -54,7 +54,7 @@ def known(real: Any) -> Value:  # noqa: ANN401 - z3 ships no types
 
 def size(range_name: str) -> Any:  # noqa: ANN401
     """The number of places of a range."""
-    return z3.Real(_SIZE + range_name)
+    return z3.Real(SIZE + range_name)
 
 
 # ---- normal forms
@@ -85,7 +85,7 @@ def _cancel(out: list[Any], part: Any) -> None:  # noqa: ANN401
     other = part.arg(0) if _is(part, INV) else INV(part)
     base = part.arg(0) if _is(part, INV) else part
     place = next((i for i, f in enumerate(out) if f.eq(other)), None)
-    if place is not None and (is_positive(base) or _name(base).endswith(_NONZERO)):
+    if place is not None and (is_positive(base) or name_of(base).endswith(NOT_ZERO)):
         out.pop(place)
     else:
         out.append(part)
@@ -97,9 +97,9 @@ def is_positive(factor: Any) -> bool:  # noqa: ANN401
         return bool(factor.as_fraction() > 0)
     if _is(factor, INV):
         return is_positive(factor.arg(0))
-    if _name(factor).endswith(f"!{_POSITIVE}"):
+    if name_of(factor).endswith(f"!{ABOVE_ZERO}"):
         return True
-    return _is(factor, EXP) or _name(factor).startswith((_SIZE, "sum+ "))
+    return _is(factor, EXP) or name_of(factor).startswith((SIZE, "sum+ "))
 
 
 def product(parts: Sequence[Any]) -> Any:  # noqa: ANN401
@@ -112,7 +112,8 @@ def total(parts: Sequence[Any]) -> Any:  # noqa: ANN401
     return z3.Sum(*parts) if len(parts) > 1 else parts[0] if parts else z3.RealVal(0)
 
 
-def _name(term: Any) -> str:  # noqa: ANN401
+def name_of(term: Any) -> str:  # noqa: ANN401
+    """The name of a function applied, or of a variable."""
     return term.decl().name() if z3.is_app(term) else ""
 
 
@@ -271,7 +272,7 @@ class Reductions:
         return _apply(best[0], free, sort)
 
     def _is_atom(self, term: Any, kind: str) -> bool:  # noqa: ANN401
-        name = _name(term)
+        name = name_of(term)
         return name in self._atoms and name.split(" ", 1)[0].rstrip("+") == kind
 
     def _opened(self, atom: Any) -> tuple[Bound, list[Any]]:  # noqa: ANN401
@@ -345,59 +346,3 @@ def _components(parts: Sequence[Any], bound: Bound) -> list[tuple[list[Any], Bou
                 rest.append((other, others_used))
         groups = [*rest, (group, used)]
     return groups
-
-
-# ---- facts
-
-
-def facts(terms: Sequence[Any]) -> tuple[list[Any], Callable[[Any], Any]]:
-    """Laws of the functions that occur, and a function that puts constants in their place."""
-    swaps: list[tuple[Any, Any]] = []
-    laws: list[Any] = []
-    by_function: dict[str, list[tuple[Any, Any]]] = {}
-    for i, term in enumerate(subterms(*terms)):
-        if _name(term).startswith(_SIZE):
-            laws.append(term >= 1)
-        if not term.children():
-            laws += _sign_laws(_name(term), term)
-        if not z3.is_app_of(term, z3.Z3_OP_UNINTERPRETED) or not term.children():
-            continue
-        constant = z3.Const(f"c{i}", term.sort())
-        operands = [z3.substitute(child, *swaps[::-1]) for child in term.children()]
-        laws += _laws(term, constant, operands)
-        if not z3.is_int(term.arg(0)):
-            others = by_function.setdefault(term.decl().name(), [])
-            for other, other_operands in others:
-                same = [a == b for a, b in zip(operands, other_operands, strict=True)]
-                laws.append(z3.Implies(z3.And(*same), constant == other))
-            others.append((constant, operands))
-        swaps.append((term, constant))
-    return laws, lambda term: z3.substitute(term, *swaps[::-1])
-
-
-def _sign_laws(name: str, value: Any) -> list[Any]:  # noqa: ANN401
-    """What is known of a variable or a sum of positive values by its name."""
-    if name.startswith("sum+ ") or name.endswith(f"!{_POSITIVE}"):
-        return [value > 0]
-    if name.endswith(f"!{_NONNEG}"):
-        return [value >= 0]
-    return [value != 0] if name.endswith(f"!{_NONZERO}") else []
-
-
-def _laws(term: Any, value: Any, operands: Sequence[Any]) -> list[Any]:  # noqa: ANN401
-    known_laws = _sign_laws(term.decl().name(), value)
-    if known_laws:
-        return known_laws
-    (x, *rest) = operands
-    match term.decl().name():
-        case "inv":
-            return [z3.If(x == 0, value == 0, x * value == 1)]
-        case "exp":
-            return [value > 0]
-        case "sqrt":
-            return [z3.Implies(x >= 0, z3.And(value >= 0, value * value == x))]
-        case "larger":
-            (y,) = rest
-            return [value >= x, value >= y, z3.Or(value == x, value == y)]
-        case _:
-            return []

@@ -3,9 +3,9 @@
 Here the mapping variables become axes (imap and fmap say how an input's tile is cut, omap where an
 output's tile goes), symbolic sizes become numbers, and whatever cannot be run is refused with a
 reason. `mean` becomes sum / size, the size of the whole dimension; an operator that a user defined
-becomes its meaning. A stack dim has the size of the
-grid dim it is along; in the kernel that makes it, it is no axis but the block's place in the
-stored tensor (`Store.stack`), in later kernels it is a dim like any other.
+becomes its meaning. A stack dim has the size of the grid dim it is along; in the kernel that makes
+it, it is no axis but the block's place in the stored tensor (`Store.stack`), in later kernels it is
+a dim like any other.
 """
 
 from __future__ import annotations
@@ -21,17 +21,12 @@ from prism.ir import (
     Accumulator,
     AccumulatorKind,
     Apply,
-    Call,
     Const,
     DataDim,
-    Definition,
-    Expression,
     GraphOp,
     Input,
     InputLoader,
-    Literal,
     MuGraph,
-    Operand,
     OpKind,
     OutputSaver,
     Program,
@@ -68,6 +63,7 @@ from prism_kernels.tile import (
     prune,
     strides_of,
 )
+from prism_kernels.written_out import written_out
 
 
 def lower(mu: MuGraph, *, has_library: bool = False) -> Lowered:
@@ -239,7 +235,7 @@ def _apply(
     spec = OPS[op]
     match spec.kind:
         case OpKind.ELEMENTWISE if spec.definition is not None:
-            return _written_out(builder, spec.definition, operands)
+            return written_out(builder, spec.definition, operands)
         case OpKind.ELEMENTWISE:
             return builder.add(Map(op, operands))
         case OpKind.ALONG:
@@ -257,28 +253,6 @@ def _apply(
         total = builder.add(Reduce("sum", operands[0], dim))
         return builder.add(Map("div", (total, builder.add(Scalar(float(sizes[dim]))))))
     return builder.add(Reduce(op, operands[0], dim))
-
-
-def _written_out(
-    builder: Builder, definition: Definition, operands: tuple[ValueId, ...]
-) -> ValueId:
-    """The meaning of a user's operator, in operators of the table."""
-
-    def value(part: Expression) -> ValueId:
-        match part:
-            case Operand(place=place):
-                return operands[place]
-            case Literal(value=number):
-                return builder.add(Scalar(float(number)))
-            case Call(op=op, operands=inner):
-                return builder.add(Map(op, tuple(value(p) for p in inner)))
-            case _:
-                raise KernelError(
-                    f"{definition.name} chooses between values (where), which no emitter can do; "
-                    "write it with maximum, minimum, relu or abs"
-                )
-
-    return value(definition.meaning)
 
 
 def _accumulate(builder: Builder, node: Accumulator, operand: ValueId) -> ValueId:

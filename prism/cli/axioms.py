@@ -10,10 +10,11 @@ from prism.cli.answer import Answer, Status
 from prism.cli.params import axiom_specs
 from prism.cli.render import table
 from prism.cli.run import Run, answering
-from prism.egraph import AxiomFile, AxiomSet, load_axioms
+from prism.egraph import Axiom, AxiomFile, AxiomSet, load_axioms
 from prism.egraph.checking import SHIPPED, CheckReport, check_axioms
 from prism.egraph.proving import Proof, installed_provers
 from prism.egraph.soundness import faults_of
+from prism.errors import UsageError
 from prism.frontend import load_program
 from prism.plugins import Group, installed
 
@@ -32,14 +33,21 @@ def command() -> None:
     metavar="NAME|FILE.egg",
     help="A set, folder or file of axioms; repeatable. Files are added to the set `prism`.",
 )
+@click.option("--family", metavar="NAME", help="Show the rules of one family: each in words.")
 @answering("axioms")
-def list_command(run: Run, axioms: tuple[str, ...]) -> Answer:
-    """List axiom files with their rules."""
+def list_command(run: Run, axioms: tuple[str, ...], family: str | None) -> Answer:
+    """List the families of axioms (a file is a family) with their rules.
+
+    A rule that is used both ways counts as two directed ones.
+    """
     found = load_axioms(axioms)
+    shown = None if family is None else of_family(found, family)
     unsound = faults_of(found, own_files(found, axioms), seed=run.seed)
     files = file_rules(found)
-    directed = sum(2 if axiom.is_bidirectional else 1 for axiom in found.axioms)
-    rows = [(f["name"], f["source"], str(f["rules"])) for f in files]
+    directed = sum(f["directed_rules"] for f in files)
+    rows = [(f["name"], f["source"], str(f["rules"]), str(f["directed_rules"])) for f in files]
+    rows.append(("total", "", str(len(found.axioms)), str(directed)))
+    overview = table(("family", "source", ">rules", ">directed"), rows)
     return Answer(
         {
             "axioms": files,
@@ -49,7 +57,7 @@ def list_command(run: Run, axioms: tuple[str, ...]) -> Answer:
             "unsound": unsound,
         },
         (
-            table(("file", "source", ">rules"), rows),
+            *((overview,) if shown is None else map(rule_text, shown)),
             f"{len(found.axioms)} rules, {directed} counted by direction",
             *(f"{rule} is unsound: {why}" for rule, why in unsound.items()),
         ),
@@ -159,19 +167,42 @@ def own_files(found: AxiomSet, specs: tuple[str, ...]) -> tuple[AxiomFile, ...]:
     return tuple(file for file in found.files if file not in known)
 
 
+def of_family(found: AxiomSet, family: str) -> list[Axiom]:
+    """The axioms of a family, by its name with or without that of its set.
+
+    Raises:
+        UsageError: there is no such family.
+    """
+    names = [file.family for file in found.files]
+    chosen = [name for name in names if family in {name, name.rpartition("/")[2]}]
+    if not chosen:
+        raise UsageError(f"no family {family!r}; known: {', '.join(names)}")
+    return [axiom for axiom in found.axioms if axiom.family in chosen]
+
+
+def rule_text(axiom: Axiom) -> str:
+    """A rule as people read it: its name, its sentence, its equation."""
+    arrow = "<->" if axiom.is_bidirectional else "->"
+    conditions = "".join(f" {condition}" for condition in axiom.conditions)
+    when = f"  if{conditions}" if conditions else ""
+    sentence = f"  {axiom.sentence}\n" if axiom.sentence else ""
+    return f"{axiom.name} ({axiom.ruleset})\n{sentence}  {axiom.left} {arrow} {axiom.right}{when}\n"
+
+
 def file_rules(found: AxiomSet) -> list[dict[str, Any]]:
     """Each axiom file: its name, where it comes from, the number and names of its rules."""
     sets = installed(Group.AXIOMS)
     out: list[dict[str, Any]] = []
     for file in found.files:
         owner = sets.get(file.name.partition("/")[0])
-        rules = [axiom.name for axiom in found.axioms if axiom.family == file.family]
+        rules = [axiom for axiom in found.axioms if axiom.family == file.family]
         out.append(
             {
                 "name": file.family,
                 "source": owner.source if owner is not None else file.name,
                 "rules": len(rules),
-                "rule_names": rules,
+                "directed_rules": sum(2 if axiom.is_bidirectional else 1 for axiom in rules),
+                "rule_names": [axiom.name for axiom in rules],
             }
         )
     return out

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from prism.artifact import load_artifact
 from prism.cli.answer import Answer, Status
 from prism.cli.axioms import own_files
+from prism.cli.hard_stop import TooLongError, within
 from prism.cli.inputs import find_graph
 from prism.cli.params import axiom_specs
 from prism.cli.run import Run, answering
@@ -19,7 +22,7 @@ from prism.files import MAX_TEXT_BYTES, read_regular_text
 from prism.frontend import load_program
 from prism.ir import Program, SGraph, parse_sgraph
 from prism.verdict import Verdict
-from prism.verify import verify_programs
+from prism.verify import SECONDS, Counterexample, UsedAxioms, Verification, verify_programs
 
 STATUS = {
     Verdict.PROVED: Status.YES,
@@ -27,6 +30,12 @@ STATUS = {
     Verdict.NOT_PROVED: Status.NO,
     Verdict.GAVE_UP: Status.GAVE_UP,
 }
+
+HARD_STOP_S = 120.0
+"""When an answer is no longer waited for. Between iterations of an e-graph other limits hold."""
+
+EXPLAIN_S = 20.0
+"""How long to look for the fewest axioms of a proof where they are asked for."""
 
 
 @click.command("verify")
@@ -39,13 +48,21 @@ STATUS = {
     metavar="NAME|FILE.egg",
     help="Axioms to prove with; repeatable. Files are added to the set `prism`.",
 )
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Show the axioms of a proof, not only their names, and take time to find the fewest.",
+)
 @answering("verify")
-def command(run: Run, reference: str, candidate: str, axioms: tuple[str, ...]) -> Answer:
+def command(
+    run: Run, reference: str, candidate: str, axioms: tuple[str, ...], *, explain: bool
+) -> Answer:
     """Does CAND compute the same as REF for all sizes?
 
     REF is a workload's name or FILE.py:FUNCTION; CAND is one too, or a saved graph: ART.json:ID, or
-    a file FILE.sgraph with what `prism show ART.json --graph ID` prints. Exit status 0: proved; 1:
-    not proved (a counterexample is given where random numbers find one); 3: gave up at a limit.
+    a file FILE.sgraph with what `prism show ART.json --graph ID` prints. A proof is given with the
+    axioms it needs, a difference with small inputs that show it. Exit status 0: proved; 1: not
+    proved; 3: gave up at a limit.
     """
     axiom_set = load_axioms(axioms)  # first: programs may call the operators they define
     _, wanted = load_program(reference)
@@ -53,28 +70,84 @@ def command(run: Run, reference: str, candidate: str, axioms: tuple[str, ...]) -
     own = own_files(axiom_set, axioms)
     for rule, why in faults_of(axiom_set, own, seed=run.seed).items():
         raise AxiomError(f"{rule} is unsound, so nothing can be proved with it: {why}")
-    answer = verify_programs(wanted, given, axiom_set, seed=run.seed)
+    explain_s = EXPLAIN_S if explain else SECONDS
+    answer = _answered(
+        lambda: verify_programs(wanted, given, axiom_set, seed=run.seed, explain_s=explain_s)
+    )
     verdict = answer.verdict.value
-    lines = [
-        f"{verdict}: {candidate} = {reference}",
-        *([f"with the axioms of {', '.join(file.name for file in own)}"] if own else []),
-        *([answer.reason] if answer.reason else []),
-        *([f"counterexample: {answer.counterexample}"] if answer.counterexample else []),
-    ]
+    used = None if answer.used is None else answer.used.axioms
     return Answer(
         {
             "reference": reference,
             "candidate": candidate,
             "verdict": verdict,
-            "axioms_used": [file.name for file in axiom_set.files],
+            "axioms_used": None if used is None else [axiom.name for axiom in used],
+            "axioms_used_minimal": None if answer.used is None else answer.used.is_minimal,
+            "axiom_files": [file.name for file in axiom_set.files],
             "own_axioms": [file.name for file in own],
             "axioms_fingerprint": axiom_set.fingerprint,
-            "counterexample": answer.counterexample,
+            "counterexample": _counterexample_fields(answer.counterexample),
             "reason": answer.reason,
         },
-        lines,
+        [
+            f"{verdict}: {candidate} = {reference}",
+            *([f"with the axioms of {', '.join(file.name for file in own)}"] if own else []),
+            *([] if answer.used is None else _used_lines(answer.used, is_long=explain)),
+            *([answer.reason] if answer.reason else []),
+            *_counterexample_lines(answer.counterexample),
+        ],
         STATUS[answer.verdict],
     )
+
+
+def _answered(verify: Callable[[], Verification]) -> Verification:
+    """The verification, or that it has been given up: an iteration cannot be interrupted."""
+    try:
+        return within(HARD_STOP_S, verify)
+    except TooLongError:
+        reason = f"the e-graph had not answered after {HARD_STOP_S:.0f} s"
+        return Verification(Verdict.GAVE_UP, None, reason)
+
+
+def _used_lines(used: UsedAxioms, *, is_long: bool) -> list[str]:
+    """The axioms of a proof for people."""
+    if not used.axioms:
+        return ["without any axiom: both are the same term"]
+    rest = (
+        "none can be left out"
+        if used.is_minimal
+        else "fewer might do; --explain takes the time to see"
+    )
+    if not is_long:
+        return [f"with {', '.join(axiom.name for axiom in used.axioms)} ({rest})"]
+    return [
+        f"with these axioms ({rest}):",
+        *(f"  {a.name}: {a.sentence} ({a.family}.egg:{a.line})" for a in used.axioms),
+    ]
+
+
+def _counterexample_lines(found: Counterexample | None) -> list[str]:
+    """A counterexample for people: what differs, and lines to paste."""
+    if found is None:
+        return []
+    return [f"counterexample: {found}", *(f"  {values}" for values in found.inputs)]
+
+
+def _counterexample_fields(found: Counterexample | None) -> dict[str, Any] | None:
+    """A counterexample as numbers."""
+    if found is None:
+        return None
+    return {
+        "text": str(found),
+        "sizes": dict(found.sizes),
+        "chunks": dict(found.chunks or {}),
+        "inputs": {values.name: values.plain() for values in found.inputs},
+        "output": found.output,
+        "index": list(found.entry),
+        "reference": None if found.fault else found.reference,
+        "candidate": found.candidate,
+        "fault": found.fault,
+    }
 
 
 def load_candidate(spec: str) -> Program | SGraph:

@@ -23,6 +23,8 @@ from prism.egraph.signature import definition_of, template
 DIGITS = 60
 MOST_EXPONENT = 2_000
 """Of larger exponents no exponential is taken: numbers of a thousand digits are slow."""
+MOST_BITS = 20_000
+"""Of a numerator or denominator."""
 
 RATIONAL = frozenset(
     {
@@ -90,9 +92,20 @@ def _operand(other: object) -> _Value:
             raise TypeError(f"{other!r} is no number")
 
 
+def _affordable(value: Fraction) -> Fraction:
+    """The value, if it is worth its digits: those of a square of a square grow without end.
+
+    Raises:
+        TooLargeError: it is not.
+    """
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_BITS:
+        raise TooLargeError("a number of too many digits")
+    return value
+
+
 def _add(a: _Value, b: _Value) -> _Value:
     if isinstance(a, Fraction) and isinstance(b, Fraction):
-        return a + b
+        return _affordable(a + b)
     if a is None or b is None or (a is INFINITE and b is INFINITE):
         return None
     return INFINITE
@@ -100,7 +113,7 @@ def _add(a: _Value, b: _Value) -> _Value:
 
 def _multiply(a: _Value, b: _Value) -> _Value:
     if isinstance(a, Fraction) and isinstance(b, Fraction):
-        return a * b
+        return _affordable(a * b)
     if a is None or b is None or a == 0 or b == 0:
         return None
     return INFINITE

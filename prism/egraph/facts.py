@@ -8,7 +8,6 @@ analysis `known` (`prism.egraph.analyses`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -18,9 +17,6 @@ from prism.egraph.signature import Sort
 
 NONNEG, NONZERO, DEFINED = 1, 2, 4
 """Bits of the analysis `known`: no entry is negative, none is zero, each is a number."""
-
-DimSets = tuple[AbstractSet[int] | int, ...]
-"""What the arguments of a fact stand for: the dimensions of a value, or a dimension."""
 
 
 class About(Enum):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -90,18 +90,26 @@ def seconds_left() -> float:
     return _DEADLINE.get()() - time.monotonic()
 
 
-_FIRED: ContextVar[set[str] | None] = ContextVar("fired", default=None)
+@dataclass(slots=True)
+class Noted:
+    """What happened in e-graphs: rules that matched something, the most e-nodes there were."""
+
+    rules: set[str] = field(default_factory=set)
+    nodes: int = 0
+
+
+_NOTED: ContextVar[Noted | None] = ContextVar("noted", default=None)
 
 
 @contextmanager
-def noting_rules() -> Iterator[set[str]]:
-    """Within, every rule that matches something in any e-graph is noted in this set, by name."""
-    fired: set[str] = set()
-    token = _FIRED.set(fired)
+def noting() -> Iterator[Noted]:
+    """Within, what happens in any e-graph is noted."""
+    noted = Noted()
+    token = _NOTED.set(noted)
     try:
-        yield fired
+        yield noted
     finally:
-        _FIRED.reset(token)
+        _NOTED.reset(token)
 
 
 class Session:
@@ -149,11 +157,13 @@ class Session:
         inner = " ".join(f"(run {name})" for name in rulesets)
         schedule = f"(run-schedule (seq (saturate (run {ANALYSES})) {inner}))"
         (output,) = self._execute(_parsed(schedule))
-        noted = _FIRED.get()
+        after = self.node_count()
+        noted = _NOTED.get()
         if noted is not None:
-            noted.update(name for name, n in output.report.num_matches_per_rule.items() if n)
+            noted.rules.update(name for name, n in output.report.num_matches_per_rule.items() if n)
+            noted.nodes = max(noted.nodes, after)
         # rules that join two e-nodes look at the square of their number
-        growth = max(1.0, self.node_count() / max(1, before))
+        growth = max(1.0, after / max(1, before))
         self._predicted[rulesets] = (time.monotonic() - start) * growth**2
         return bool(output.report.updated)
 

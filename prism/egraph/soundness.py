@@ -12,7 +12,8 @@ the same tests.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -32,15 +33,17 @@ from prism.egraph.exact import (
 )
 from prism.egraph.facts import DEFINED, NONNEG, NONZERO, needed_bits, single_dims
 from prism.egraph.meaning import Array, Meaning, Sizes
-from prism.egraph.sexpr import Atom, Form, SExpr
+from prism.egraph.sexpr import Atom, Form, SExpr, constants
 from prism.egraph.sides import DATA, NAMES, PARS, Binding, build, dim_text, fits, holds, type_text
-from prism.egraph.signature import PAR_RULES, Sort
+from prism.egraph.signature import PAR_RULES, Sort, definition_of
 from prism.errors import GraphError, SizeError
 
-UNDEFINED = 0.15
+UNDEFINED = 0.2
 """How often a value has undefined entries."""
 LARGE, LARGE_EXPONENT = 1e6, 30.0
 """Of the largest entries, where every operator is rational and where one may be an exponential."""
+MARKED, LONGEST = 0.3, 4_096
+"""How often an instance is about a number that the rule speaks of, and up to which a size is."""
 SMALL_WORK, MOST_WORK = 400, 20_000
 """Numbers in all values of an instance: to look at it exactly anyway, and to do so in doubt."""
 EXACT_CASES = 12
@@ -245,6 +248,16 @@ def _undefined_fault(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> str:
     return f"the sides are not defined at the same places (the {side} side is undefined somewhere)"
 
 
+def landmarks(heads: AbstractSet[str], numbers: Iterable[str]) -> tuple[float, ...]:
+    """Numbers at which something may change: a rule's constants, and those in the meanings."""
+    found = {float(text) for text in numbers}
+    for head in heads:
+        definition = definition_of(head)
+        if definition is not None:
+            found |= definition.numbers
+    return tuple(sorted(found))
+
+
 class _Draw:
     """Draws instances in which the left side is well typed and the conditions hold."""
 
@@ -262,6 +275,9 @@ class _Draw:
         self.large = LARGE if is_rational(heads) else LARGE_EXPONENT
         self.bits = needed_bits(rule.axiom.conditions)
         self.single = single_dims(rule.axiom.conditions)
+        marks = landmarks(heads, constants(rule.left) | constants(rule.right))
+        self.marks = [m for m in marks if is_rational(heads) or abs(m) <= self.large]
+        self.lengths = [int(m) for m in marks if m == int(m) and 1 <= m <= LONGEST]
 
     def instance(self) -> _Instance | None:
         rng = self.rng
@@ -285,6 +301,11 @@ class _Draw:
             left = build(bank, self.rule.left, binding)
         except GraphError:
             return None
+        if self.lengths and not self.is_parallel and rng.random() < MARKED:
+            # a rule about an operator along a dim may hold at sizes below a number in its meaning
+            along = [binding[n] for n, sort in self.sorts.items() if sort is Sort.DATA]
+            length = rng.choice(self.lengths)
+            data |= {d: max(1, length + rng.choice((-1, 0, 1, 2, 7))) for d in along[:1]}
         data |= {binding[name]: 1 for name in self.single}
         sizes = Sizes(self.stacked(data, pars, binding), pars)
         shapes = Meaning(bank, sizes, {})
@@ -367,9 +388,15 @@ class _Draw:
         if numbers.random() < 0.3 and not self.is_plain:
             values[numbers.random(shape) < 0.3] *= self.large / 4.0
         values[numbers.random(shape) < 0.1] = 0.0
+        if self.marks and numbers.random() < MARKED:
+            # a rule may hold on one side of a number that it speaks of
+            mark = numbers.choice(self.marks)
+            near = np.array([mark - 1.0, mark, mark + 1.0, 2.0 * mark, -mark, -2.0 * mark])
+            places = numbers.random(shape) < 0.5
+            values[places] = numbers.choice(near, int(places.sum()))
         if numbers.random() < UNDEFINED:
             # what a program computed may be undefined: a rule that drops it changes where
-            values[numbers.random(shape) < 0.3] = np.nan
+            values[numbers.random(shape) < 0.5] = np.nan
         return values
 
 

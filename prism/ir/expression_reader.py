@@ -40,6 +40,8 @@ MAX_CHARACTERS = 1_000
 MAX_NODES = 200
 MAX_DEPTH = 40
 MAX_POWER = 16
+MOST_BITS = 4_000
+"""Of the numerator or denominator of a number that others are folded into."""
 
 _ALLOWED = re.compile(r"[A-Za-z0-9_.,()<>=+*/ \t-]*")
 
@@ -254,7 +256,8 @@ def _call(op: str, *operands: Expression) -> Expression:
             with np.errstate(all="ignore"):
                 result = BY_NAME[op](*map(float, numbers))
             value = Fraction(repr(float(result)))
-        if math.isfinite(float(value)):
+        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+        if bits <= MOST_BITS and math.isfinite(float(value)):
             return Literal(value)
     except (ArithmeticError, ValueError):
         pass

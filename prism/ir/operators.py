@@ -99,6 +99,12 @@ class Definition:
         return frozenset(part.op for part in walk(self.meaning) if isinstance(part, Call))
 
     @property
+    def numbers(self) -> frozenset[float]:
+        """The numbers that its meaning speaks of."""
+        literals = (part for part in walk(self.meaning) if isinstance(part, Literal))
+        return frozenset(float(part.value) for part in literals)
+
+    @property
     def can_be_written_out(self) -> bool:
         """Whether its meaning is operators of the table alone, as emitters need it."""
         return all(isinstance(p, Literal | Operand | Call) for p in walk(self.meaning))
@@ -248,11 +254,6 @@ def definitions_of(ops: Iterable[str]) -> tuple[Definition, ...]:
     """The definitions of those operators that users defined, by name."""
     rows = (OPS[op] for op in sorted(set(ops)) if op in OPS)
     return tuple(row.definition for row in rows if row.definition is not None)
-
-
-def is_defined_constructor(name: str) -> bool:
-    """Whether a constructor belongs to an operator that a user defined."""
-    return any(definition.constructor == name for definition in definitions())
 
 
 def _row(definition: Definition) -> OpSpec:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from prism.verdict import Verdict
 from prism.verify.admission import Admission, Guess
-from prism.verify.counterexample import Counterexample, find_counterexample
+from prism.verify.counterexample import Counterexample, InputValues, find_counterexample
 from prism.verify.equivalence import Block, Verifier, VerifyLimits, in_blocks, verify_graphs
 from prism.verify.lemmas import Lemmas, Step
 from prism.verify.parallel import ParallelVerifier, core_count
 from prism.verify.programs import Verification, verify_programs
 from prism.verify.threads import ThreadClaim, ThreadProofs, claim_of
+from prism.verify.used import SECONDS, UsedAxioms, only, used_axioms
 
 __all__ = [
+    "SECONDS",
     "Admission",
     "Block",
     "Counterexample",
     "Guess",
+    "InputValues",
     "Lemmas",
     "ParallelVerifier",
     "Step",
     "ThreadClaim",
     "ThreadProofs",
+    "UsedAxioms",
     "Verdict",
     "Verification",
     "Verifier",
@@ -29,6 +33,8 @@ __all__ = [
     "core_count",
     "find_counterexample",
     "in_blocks",
+    "only",
+    "used_axioms",
     "verify_graphs",
     "verify_programs",
 ]

@@ -1,42 +1,64 @@
-"""Looks for sizes and values at which two computations differ, by evaluating both in NumPy.
+"""Looks for sizes and values at which two computations differ, and for the smallest ones.
 
-Small random sizes (those of a graph multiples of its numbers of chunks, which the proofs assume
-too) and values of several kinds. A difference counts only where the reference is defined.
+Values of several kinds at small random sizes are tried in float64, what differs is made smaller
+(`shrinking`), and numbers without rounding have the last word. If floats see no difference, small
+instances are compared without rounding: that shows what is far below the precision of a float.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from prism.errors import GraphError, SizeError
-from prism.ir import (
-    MuGraph,
-    Program,
-    SGraph,
-    evaluate,  # noqa: TID251 - the function, not the module of that name
-    evaluate_graph,
-    stack_dims,
-)
+from prism.ir import Program, SGraph
+from prism.verify.differences import Comparison, Difference
+from prism.verify.instances import KIND_COUNT, Draw, Drawn, Instance
+from prism.verify.shrinking import Shrinker
 
-Array = NDArray[np.float64]
+ATTEMPTS = 2 * KIND_COUNT
+EXACT_ATTEMPTS = KIND_COUNT
+MOST_WRITTEN = 512
+"""Of larger inputs the way to draw them is given, not the values."""
+MOST_SHOWN = 64
+"""The same in the text for people."""
+PROGRAM_TRIES, GRAPH_TRIES = 1_500, 250
+"""Evaluations to make a counterexample smaller; a graph is evaluated block by block."""
 
-ATTEMPTS = 12
-MAX_SIZE = 4
-CHUNKS = (1, 2, 3)
-SMALLER = 0.125
-"""Keeps zeros and signs, and makes an overflow go away."""
+Nested = float | tuple["Nested", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InputValues:
+    """An input of a counterexample: its values, or the NumPy expression that draws them."""
+
+    name: str
+    shape: tuple[int, ...]
+    values: Nested | None
+    source: str | None = None
+
+    def __str__(self) -> str:
+        """A line to paste."""
+        if self.values is not None and np.prod(self.shape) <= MOST_SHOWN:
+            return f"{self.name} = np.array({_literal(self.values)})"
+        if self.source is not None:
+            return f"{self.name} = {self.source}"
+        return f"# {self.name}: an array of shape {self.shape}, see --json"
+
+    def plain(self) -> object:
+        """For JSON: nested lists of numbers, or the shape and how to draw it."""
+        if self.values is not None:
+            return self.values
+        return {"shape": self.shape, "draw": self.source}
 
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """Sizes and an entry of an output at which reference and candidate differ.
+    """Sizes, inputs, and an entry of an output at which reference and candidate differ.
 
-    `fault` says why the candidate has no value to compare, if it has none.
+    `chunks` are those of a candidate that is a graph. `fault` says why the candidate has no value
+    to compare, if it has none. `is_exact`: numbers without rounding differ there.
     """
 
     sizes: Mapping[str, int]
@@ -45,15 +67,22 @@ class Counterexample:
     reference: float
     candidate: float
     fault: str = ""
+    chunks: Mapping[str, int] | None = None
+    inputs: tuple[InputValues, ...] = ()
+    is_exact: bool = False
 
     def __str__(self) -> str:
-        sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+        named = {**self.sizes, **(self.chunks or {})}
+        sizes = ", ".join(f"{name}={size}" for name, size in named.items()) or "scalars"
         if self.fault:
             return f"at {sizes} the candidate gives no such value: {self.fault}"
-        place = ", ".join(map(str, self.entry))
+        place = f"[{', '.join(map(str, self.entry))}]" if self.entry else ""
+        digits = 6
+        while digits < 17 and f"{self.reference:.{digits}g}" == f"{self.candidate:.{digits}g}":
+            digits += 1
         return (
-            f"at {sizes}, out{self.output}[{place}] is {self.reference:.6g} and the candidate "
-            f"gives {self.candidate:.6g}"
+            f"at {sizes}, out{self.output}{place} is {self.reference:.{digits}g} and the candidate "
+            f"gives {self.candidate:.{digits}g}"
         )
 
 
@@ -65,158 +94,113 @@ def find_counterexample(
     attempts: int = ATTEMPTS,
     is_proved: bool = False,
 ) -> Counterexample | None:
-    """The first difference found, or None. The arguments of both pair up by position.
+    """A difference, as small as it was made, or None. Arguments of both pair up by position.
 
-    Where `is_proved`, only what cannot be an effect of float64 counts: differences well above the
-    rounding of ordinary values, and undefined values that stay so for smaller inputs (no overflow).
+    Where `is_proved`, only what cannot be an effect of float64 counts.
     """
-    rng = np.random.default_rng(seed)
-    for attempt in range(attempts):
-        found = _attempt(reference, candidate, rng, attempt, is_proved=is_proved)
-        if found is not None:
-            return found
+    draw = Draw(reference, candidate, seed)
+    comparison = Comparison(reference, candidate, is_proved=is_proved)
+    for number in range(attempts):
+        instance = draw.instance(number)
+        found = comparison.in_floats(instance)
+        if found is None:
+            continue
+        real = _confirmed(comparison, _smaller(comparison, draw, instance, found, candidate))
+        real = real or _confirmed(comparison, instance)
+        if real is not None:
+            return _counterexample(reference, *real)
+    if is_proved:
+        return None
+    for instance in _small(draw):
+        difference = comparison.exactly(instance).difference
+        if difference is not None:
+            return _counterexample(reference, instance, difference)
     return None
 
 
-def _attempt(
-    reference: Program,
+def _smaller(
+    comparison: Comparison,
+    draw: Draw,
+    instance: Instance,
+    found: Difference,
     candidate: Program | SGraph,
-    rng: np.random.Generator,
-    attempt: int,
-    *,
-    is_proved: bool,
-) -> Counterexample | None:
-    sizes, counts = _draw_sizes(reference, candidate, rng)
-    roots = {d.name: d.size for d in reference.dims}
-    arrays = [
-        _draw(rng, tuple(1 if d is None else sizes[roots[d]] for d in a.axes), attempt)
-        for a in reference.arguments
-    ]
-    free = {name: sizes[name] for name in reference.size_names} | _named(counts)
-    found = _compared(
-        reference, candidate, arrays, free, counts, magnitude=1.0 if is_proved else 0.0
-    )
-    if is_proved and found is not None and not math.isfinite(found.candidate):
-        smaller = [a * SMALLER for a in arrays]
-        if _compared(reference, candidate, smaller, free, counts, magnitude=1.0) is None:
-            return None
-    return found
+) -> Instance:
+    """An instance of the same kind of difference that is easier to read."""
+
+    def shows(other: Instance) -> bool:
+        difference = comparison.in_floats(other)
+        return difference is not None and difference.kind == found.kind
+
+    is_graph = isinstance(candidate, SGraph)
+    if is_graph and found.fault:
+        return instance  # with other numbers of chunks it may be another fault
+    return Shrinker(draw, shows, GRAPH_TRIES if is_graph else PROGRAM_TRIES).smallest(instance)
 
 
-def _compared(  # noqa: PLR0913 - the inputs of one evaluation, each a different thing
-    reference: Program,
-    candidate: Program | SGraph,
-    arrays: Sequence[Array],
-    free: Mapping[str, int],
-    counts: Sequence[Mapping[str, int]],
-    *,
-    magnitude: float,
-) -> Counterexample | None:
-    """How the candidate differs on these arrays; `magnitude` is that of intermediate values."""
-    named = dict(zip((a.name for a in reference.arguments), arrays, strict=True))
-    wanted = evaluate(reference, named)
-    try:
-        given = _run(candidate, arrays, counts)
-    except (GraphError, SizeError) as error:
-        return Counterexample(free, 0, (), 0.0, float("nan"), str(error))
-    for index, (a, b) in enumerate(zip(wanted, given, strict=True)):
-        if a.shape != b.shape:
-            fault = f"out{index} has shape {b.shape}, not {a.shape}"
-            return Counterexample(free, index, (), 0.0, float("nan"), fault)
-        entry = _difference(a, b, magnitude)
-        if entry is not None:
-            return Counterexample(free, index, entry, float(a[entry]), float(b[entry]))
-    return None
+def _confirmed(comparison: Comparison, instance: Instance) -> tuple[Instance, Difference] | None:
+    """The difference on an instance, unless it is one of rounding."""
+    found = comparison.in_floats(instance)
+    if found is None:
+        return None
+    judged = comparison.exactly(instance)
+    if judged.is_known and not found.fault:
+        return None if judged.difference is None else (instance, judged.difference)
+    return None if comparison.may_be_rounding(instance, found, judged) else (instance, found)
 
 
-def _draw_sizes(
-    reference: Program, candidate: Program | SGraph, rng: np.random.Generator
-) -> tuple[dict[str, int], list[dict[str, int]]]:
-    """Sizes of the reference's dimensions, and numbers of chunks of the candidate's kernels."""
-    counts = _draw_counts(candidate, rng) if isinstance(candidate, SGraph) else []
-    multiple = math.lcm(*(math.prod(kernel.values()) for kernel in counts))
-    sizes = {
-        d.name: d.fixed or multiple * int(rng.integers(1, MAX_SIZE + 1))
-        for d in reference.dims
-        if d.size == d.name
-    }
-    return sizes, counts
+def _small(draw: Draw) -> Iterator[Instance]:
+    """Instances of the smallest sizes, one for each kind of values."""
+    for number in range(EXACT_ATTEMPTS):
+        instance = draw.instance(number)
+        most = {
+            name: min(size, (1 + number % 2) * instance.multiple) if name in draw.free else size
+            for name, size in instance.sizes.items()
+        }
+        yield draw.sized(instance, most)
 
 
-def _draw_counts(graph: SGraph, rng: np.random.Generator) -> list[dict[str, int]]:
-    """Numbers of chunks, kernel by kernel; of what has a fixed size only those that divide it."""
-    roots = {d.name: d.size for d in graph.program.dims}
-    stacks = stack_dims(graph)
-    fixed = {d.name: d.fixed for d in graph.program.dims if d.fixed is not None}
-    choices = CHUNKS if len(graph.kernels) == 1 else CHUNKS[:-1]  # sizes grow with each kernel
-    out: list[dict[str, int]] = []
-    for k, kernel in enumerate(graph.kernels):
-        left = dict(fixed)
-        counts: dict[str, int] = {}
-        for par in (*kernel.grid, *kernel.loops):
-            split = {v.dim for v in kernel.mapping.true if v.par == par.name}
-            # what this kernel stacks along gets its size here
-            split -= {dim for dim, (maker, _) in stacks.items() if maker == k}
-            known = {roots.get(dim, dim) for dim in split} & left.keys()
-            legal = [c for c in choices if all(left[d] % c == 0 for d in known)]
-            counts[par.name] = int(rng.choice(legal))
-            left |= {d: left[d] // counts[par.name] for d in known}
-        fixed |= {dim: counts[par] for dim, (maker, par) in stacks.items() if maker == k}
-        out.append(counts)
-    return out
-
-
-def _named(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """The numbers of chunks by name; of several kernels, `x` of kernel 1 is `x@1`."""
-    if len(counts) == 1:
-        return dict(counts[0])
-    return {f"{name}@{k}": n for k, kernel in enumerate(counts) for name, n in kernel.items()}
-
-
-def _run(
-    candidate: Program | SGraph, arrays: Sequence[Array], counts: Sequence[Mapping[str, int]]
-) -> tuple[Array, ...]:
-    """The candidate's outputs.
-
-    Raises:
-        GraphError: a graph whose blocks contradict each other.
-        SizeError: it does not take these sizes.
-    """
-    program = candidate.program if isinstance(candidate, SGraph) else candidate
-    named = dict(zip((a.name for a in program.arguments), arrays, strict=True))
-    if isinstance(candidate, Program):
-        return evaluate(candidate, named)
-    sizes: dict[str, int] = {}
-    for argument, array in zip(program.arguments, arrays, strict=True):
-        sizes |= {d: n for d, n in zip(argument.axes, array.shape, strict=True) if d is not None}
-    by_root = {d.size: sizes[d.name] for d in program.dims if d.name in sizes}
-    mu = MuGraph(
-        candidate,
-        tuple((d.name, by_root[d.size]) for d in program.dims),
-        tuple(
-            tuple((p.name, of_kernel[p.name]) for p in (*kernel.grid, *kernel.loops))
-            for kernel, of_kernel in zip(candidate.kernels, counts, strict=True)
+def _counterexample(
+    reference: Program, instance: Instance, difference: Difference
+) -> Counterexample:
+    return Counterexample(
+        sizes={name: instance.sizes[name] for name in reference.size_names},
+        output=difference.output,
+        entry=difference.entry,
+        reference=difference.reference,
+        candidate=difference.candidate,
+        fault=difference.fault,
+        chunks=_chunks(instance) or None,
+        inputs=tuple(
+            _input(argument.name, drawn)
+            for argument, drawn in zip(reference.arguments, instance.inputs, strict=True)
         ),
+        is_exact=difference.is_exact,
     )
-    return evaluate_graph(mu, named)
 
 
-def _draw(rng: np.random.Generator, shape: tuple[int, ...], attempt: int) -> Array:
-    """Values of both signs, positive ones, or small integers with zeros, in turn."""
-    match attempt % 3:
-        case 0:
-            return rng.normal(0.0, 1.0, shape)
-        case 1:
-            return rng.uniform(0.2, 2.0, shape)
-        case _:
-            return rng.integers(-2, 3, shape).astype(np.float64)
+def _chunks(instance: Instance) -> dict[str, int]:
+    """The numbers of chunks by name; of several kernels, `x` of kernel 1 is `x@1`."""
+    if len(instance.counts) == 1:
+        return dict(instance.counts[0])
+    return {
+        f"{name}@{k}": n for k, kernel in enumerate(instance.counts) for name, n in kernel.items()
+    }
 
 
-def _difference(wanted: Array, given: Array, magnitude: float) -> tuple[int, ...] | None:
-    """Where the arrays differ by more than rounding, among the entries that are defined."""
-    defined = np.isfinite(wanted)
-    scale = float(np.abs(wanted[defined]).max(initial=magnitude))
-    with np.errstate(invalid="ignore"):
-        close = np.abs(wanted - given) <= 1e-4 * np.abs(wanted) + 1e-7 * scale
-    wrong = np.argwhere(defined & ~close)
-    return tuple(int(i) for i in wrong[0]) if len(wrong) else None
+def _input(name: str, drawn: Drawn) -> InputValues:
+    is_written = drawn.source is None or drawn.array.size <= MOST_WRITTEN
+    values = _nested(drawn.array.tolist()) if is_written else None
+    return InputValues(name, drawn.array.shape, values, drawn.source)
+
+
+def _nested(values: object) -> Nested:
+    if isinstance(values, list):
+        return tuple(_nested(value) for value in values)
+    assert isinstance(values, float)
+    return values + 0.0  # no minus zero
+
+
+def _literal(values: Nested) -> str:
+    if isinstance(values, tuple):
+        return f"[{', '.join(map(_literal, values))}]"
+    return repr(int(values)) + "." if values == int(values) else repr(values)

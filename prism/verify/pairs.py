@@ -46,9 +46,7 @@ class PairJudge:
         middle = len(asked) // 2
         return self.equal(dict(asked[:middle])) | self.equal(dict(asked[middle:]))
 
-    def _together(
-        self, pairs: Mapping[Key, tuple[TermId, TermId]]
-    ) -> tuple[dict[Key, bool], bool]:
+    def _together(self, pairs: Mapping[Key, tuple[TermId, TermId]]) -> tuple[dict[Key, bool], bool]:
         """What is equal, and whether no limit was reached."""
         if self._session is None or not self.bank.heads <= self._heads:
             self._heads = self.bank.heads

@@ -12,9 +12,9 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from axioms.proofs_table import GRAPH_PROOFS, PROGRAM_PROOFS, REACHED_PROOFS, TERM_PROOFS
 from verify.table import CASES, PROGRAMS
 
-from axioms.proofs_table import GRAPH_PROOFS, PROGRAM_PROOFS, REACHED_PROOFS, TERM_PROOFS
 from prism import frontend as pr
 from prism.egraph import (
     ALGEBRA,
@@ -124,15 +124,17 @@ def terms_equal(left: str, right: str, axioms: AxiomSet) -> bool:
     bank.declare_size("j", 1.0)
     names = {name: bank.input(name, tuple(dims)) for name, dims in LEAVES.items()}
     names |= {dim: i for i, dim in enumerate(DIMS)} | PARS
-    (a,), (b,) = (read(text, text) for text in (left, right))
-    target, other = (build(bank, side, names) for side in (a, b))
+    target, other = (
+        build(bank, read(text, text)[0], names) if text.startswith("(") else names[text]
+        for text in (left, right)
+    )
     judge = Judge(bank, (target,), axioms, LIMITS)
     return judge.verdicts({0: (other,)})[0] is Verdict.PROVED
 
 
 def _read(table: str, holds: Callable[[str, str, AxiomSet], bool]) -> Iterator[Proof]:
-    """The proofs of a table: `rules : left = right`, each on a line."""
-    for line in table.strip().splitlines():
+    """The proofs of a table: `rules : left = right`; an indented line continues the one before."""
+    for line in table.strip().replace("\n  ", " ").splitlines():
         needs, _, sides = line.partition(" : ")
         left, _, right = sides.partition(" = ")
         yield Proof(left.strip(), right.strip(), tuple(needs.split()), holds)

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from prism.egraph import TermBank
-from prism.egraph.exact import PRECISE, RATIONAL, ExactMeaning, TooLargeError, exact, finite
+from prism.egraph.exact import (
+    PRECISE,
+    RATIONAL,
+    ExactMeaning,
+    Number,
+    TooLargeError,
+    exact,
+    finite,
+)
 from prism.egraph.meaning import Sizes
 from prism.egraph.signature import PARALLEL, operator_constructors, simple_operators
 from prism.ir import OPS, OpKind
@@ -81,3 +89,16 @@ def test_constants_are_what_is_written():
 def test_huge_exponentials_are_not_computed():
     with pytest.raises(TooLargeError):
         np.exp(exact(np.array([1e9])))
+
+
+def squared(number, times):
+    for _ in range(times):
+        number = number * number
+    return number
+
+
+def test_numbers_of_too_many_digits_are_not_worth_them():
+    number = Number(Fraction(3, 7))
+    assert squared(number, 8).value == Fraction(3, 7) ** 256
+    with pytest.raises(TooLargeError):
+        squared(number, 32)

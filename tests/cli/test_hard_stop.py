@@ -35,3 +35,13 @@ def test_what_does_not_end_is_left():
 def test_deadlines_of_who_asks_hold():
     with deadline(time.monotonic() + 50.0):
         assert 0.0 < within(5.0, seconds_left) <= 50.0
+
+
+def test_verify_gives_up_on_what_does_not_answer(prism, pairs, monkeypatch):
+    monkeypatch.setattr("prism.cli.verify.HARD_STOP_S", 0.2)
+    is_over = threading.Event()
+    monkeypatch.setattr("prism.cli.verify.verify_programs", lambda *_, **__: is_over.wait())
+    result = prism("verify", f"{pairs}:reference", f"{pairs}:swapped")
+    is_over.set()
+    assert result.exit_code == 3
+    assert "had not answered" in result.output

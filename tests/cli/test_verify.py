@@ -11,15 +11,58 @@ from prism.cli.answer import Status
 def test_an_equal_program_is_proved(prism, prism_json, pairs):
     data = prism_json("verify", f"{pairs}:reference", f"{pairs}:swapped")
     assert data["verdict"] == "proved"
-    assert data["axioms_used"]
+    assert data["axioms_used"] == ["mul-comm"]
+    assert data["axioms_used_minimal"] is True
+    assert "prism/elementwise.egg" in data["axiom_files"]
     assert data["counterexample"] is None
-    assert "proved" in prism("verify", f"{pairs}:reference", f"{pairs}:swapped").stdout
+    text = prism("verify", f"{pairs}:reference", f"{pairs}:swapped").stdout
+    assert "proved" in text
+    assert "with mul-comm (none can be left out)" in text
+
+
+def test_a_proof_is_explained_by_the_sentences_of_its_axioms(prism, pairs):
+    text = prism("verify", f"{pairs}:reference", f"{pairs}:swapped", "--explain").stdout
+    assert "  mul-comm: A product does not depend on the order of its factors." in text
 
 
 def test_an_unequal_program_is_not_proved_and_has_a_counterexample(prism_json, pairs):
     data = prism_json("verify", f"{pairs}:reference", f"{pairs}:wrong", status=Status.NO)
     assert data["verdict"] == "not proved"
-    assert data["counterexample"] is not None
+    shown = data["counterexample"]
+    assert shown["sizes"] == {"n": 1, "d": 1, "h": 1}
+    assert set(shown["inputs"]) == {"x", "y", "w"}
+    x, y, w = (shown["inputs"][name][0][0] for name in "xyw")
+    assert shown["reference"] == x * y * w
+    assert shown["candidate"] == (x + y) * w
+    assert shown["index"] == [0, 0]
+    assert data["axioms_used"] is None
+
+
+def test_a_counterexample_can_be_read_and_pasted(prism, pairs):
+    text = prism("verify", f"{pairs}:reference", f"{pairs}:wrong").stdout
+    assert "counterexample: at n=1, d=1, h=1, out0[0, 0] is " in text
+    assert "  w = np.array([[1.]])" in text
+
+
+def test_what_is_neither_proved_nor_refuted_says_what_would_help(prism, tmp_path):
+    file = tmp_path / "open.py"
+    file.write_text(
+        "from prism import frontend as pr\n"
+        'def tanh(x: "n"):\n    return pr.tanh(x)\n'
+        'def spelled(x: "n"):\n    e = pr.exp(2 * x)\n    return 1 - 2 / (e + 1)\n'
+    )
+    result = prism("verify", f"{file}:tanh", f"{file}:spelled", "--axioms", "none")
+    assert result.exit_code == Status.NO
+    assert "show no difference" in result.stdout
+    assert "--axioms FILE.egg" in result.stdout
+
+
+def test_functions_of_one_name_are_told_apart(prism, tmp_path):
+    for name, axes in (("one", "n d"), ("two", "n n")):
+        (tmp_path / f"{name}.py").write_text(f'def fn(x: "{axes}"):\n    return x + x\n')
+    result = prism("verify", tmp_path / "one.py:fn", tmp_path / "two.py:fn")
+    assert result.exit_code == Status.NO
+    assert "fn (candidate) needs sizes n and d of fn (reference) to be equal" in result.stdout
 
 
 def test_axioms_list_counts_rules_by_direction(prism, prism_json):

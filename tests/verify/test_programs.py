@@ -88,14 +88,14 @@ def test_different_programs_get_a_counterexample(reference, candidate):
     found = verify_programs(program(reference), program(candidate), load_axioms())
     assert found.verdict is Verdict.NOT_PROVED
     assert found.counterexample is not None
-    assert "out0[" in found.counterexample
+    assert "out0[" in str(found.counterexample)
 
 
 def test_a_counterexample_has_sizes_an_entry_and_both_values():
     found = verify_programs(program("x"), program("-x"), load_axioms())
     text = re.fullmatch(
         r"at n=(\d), d=(\d), h=(\d), out0\[0, 0\] is (\S+) and the candidate gives (\S+)",
-        found.counterexample or "",
+        str(found.counterexample),
     )
     assert text is not None
     assert float(text[4]) == -float(text[5])
@@ -139,7 +139,7 @@ def test_a_transposed_result_is_another_function():
 
     found = verify(rows, columns)
     assert found.verdict is Verdict.NOT_PROVED
-    assert "out0 has shape (3, 4), not (4, 3)" in (found.counterexample or "")
+    assert "out0 has shape (2, 1), not (1, 2)" in str(found.counterexample)
 
 
 def test_a_candidate_for_fewer_sizes_is_not_equal():
@@ -274,7 +274,7 @@ def test_an_axiom_that_loses_where_a_value_is_defined_is_caught():
     candidate = program("pr.log(x) * (1 / pr.log(x))")
     found = verify_programs(program("pr.exp(x - x)"), candidate, wrong)
     assert found.verdict is Verdict.NOT_PROVED
-    assert "gives nan" in (found.counterexample or "")
+    assert "gives nan" in str(found.counterexample)
 
 
 def test_an_overflow_is_no_counterexample_to_a_proof():

@@ -376,10 +376,22 @@ def test_a_part_of_our_rules_holds_no_poison_and_settles():
     assert [nodes for _, nodes in endless_rules(axioms, some) if nodes is not None] == []
 
 
+NOT_FOR_ALL_SIZES = {
+    # of tanh and GELU the prover knows nothing but that they are functions
+    "tanh-sigmoid", "tanh-exp", "gelu-tanh", "gelu-tanh-neg", "gelu-erf-neg",
+    # it lacks that exp grows, and log and sqrt of what is not an exponential
+    "sqrt-exp", "exp-of-log", "log-product", "log-sqrt", "maximum-exp", "max-over-exp",
+    # proved at sizes up to 3
+    "max-over-mul", "max-over-minimum",
+}  # fmt: skip
+"""The shipped rules that Z3 does not prove for all sizes, and why."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", installed(Group.AXIOMS))
 def test_every_installed_set_passes(name):
     programs = {n: pr.load_program(n)[1] for n in installed(Group.WORKLOAD)}
     report = check_axioms((name,), programs, installed_provers())
     assert not report.failures
-    assert all(rule.proof is Proof.ALL_SIZES for rule in report.rules if name == "prism")
+    unproved = {rule.rule for rule in report.rules if rule.proof is not Proof.ALL_SIZES}
+    assert name != "prism" or unproved <= NOT_FOR_ALL_SIZES

@@ -159,6 +159,7 @@ def witness_of(graph: SGraph, seeds: Sequence[int] = range(SEEDS)) -> Witness | 
     return other
 
 
+@np.errstate(all="ignore")
 def difference(graph: SGraph, sizes: Sizes, seed: int) -> Witness | None:
     """Where the graph is furthest from its program, by more than any rounding."""
     try:
@@ -178,6 +179,7 @@ def difference(graph: SGraph, sizes: Sizes, seed: int) -> Witness | None:
     return None
 
 
+@np.errstate(all="ignore")
 def is_right(graph: SGraph, seeds: Sequence[int] = range(SEEDS), *, count: int = 2) -> bool:
     """Whether the graph gives its program's numbers for each seed, where these are defined."""
     for seed in seeds:

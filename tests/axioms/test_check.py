@@ -92,8 +92,8 @@ WRONG = {
     ),
     "the logarithm of a negative value": (
         Fault.UNSOUND,
-        ("exp-of-log",),
-        '(rewrite (Exp (Log a)) a :ruleset algebra :name "exp-of-log")',
+        ("exp-log",),
+        '(rewrite (Exp (Log a)) a :ruleset algebra :name "exp-log")',
     ),
     "a quotient of zeros": (
         Fault.UNSOUND,

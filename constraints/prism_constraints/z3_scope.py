@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from prism.egraph import PAR_RULES
+from prism.egraph import PAR_RULES, Sort
 from prism.egraph.axioms import DirectedRule
 from prism.egraph.facts import About, facts_about, named
 from prism.egraph.sexpr import Form
@@ -41,5 +41,5 @@ def is_plain(condition: Form) -> bool:
     """Whether a condition speaks of the dimensions alone that the rule names, or of entries."""
     fact, text = named(condition), str(condition)
     if fact is not None:
-        return fact.name != "same-dims"
+        return fact.arguments.count(Sort.TERM) < 2
     return bool(_BIT_TEST.fullmatch(text) or _DIMENSIONS.fullmatch(text))

@@ -44,7 +44,7 @@ def list_command(run: Run, axioms: tuple[str, ...], family: str | None) -> Answe
     shown = None if family is None else of_family(found, family)
     unsound = faults_of(found, own_files(found, axioms), seed=run.seed)
     files = file_rules(found)
-    directed = sum(f["directed_rules"] for f in files)
+    directed = len(found.rules)
     rows = [(f["name"], f["source"], str(f["rules"]), str(f["directed_rules"])) for f in files]
     rows.append(("total", "", str(len(found.axioms)), str(directed)))
     overview = table(("family", "source", ">rules", ">directed"), rows)
@@ -196,12 +196,13 @@ def file_rules(found: AxiomSet) -> list[dict[str, Any]]:
     for file in found.files:
         owner = sets.get(file.name.partition("/")[0])
         rules = [axiom for axiom in found.axioms if axiom.family == file.family]
+        directed = [rule for rule in found.rules if rule.axiom.family == file.family]
         out.append(
             {
                 "name": file.family,
                 "source": owner.source if owner is not None else file.name,
                 "rules": len(rules),
-                "directed_rules": sum(2 if axiom.is_bidirectional else 1 for axiom in rules),
+                "directed_rules": len(directed),
                 "rule_names": [axiom.name for axiom in rules],
             }
         )

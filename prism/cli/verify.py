@@ -22,7 +22,7 @@ from prism.files import MAX_TEXT_BYTES, read_regular_text
 from prism.frontend import load_program
 from prism.ir import Program, SGraph, parse_sgraph
 from prism.verdict import Verdict
-from prism.verify import SECONDS, Counterexample, UsedAxioms, Verification, verify_programs
+from prism.verify import EXPLAIN_S, Counterexample, UsedAxioms, Verification, verify_programs
 
 STATUS = {
     Verdict.PROVED: Status.YES,
@@ -34,7 +34,7 @@ STATUS = {
 HARD_STOP_S = 120.0
 """When an answer is no longer waited for. Between iterations of an e-graph other limits hold."""
 
-EXPLAIN_S = 20.0
+LONG_EXPLAIN_S = 20.0
 """How long to look for the fewest axioms of a proof where they are asked for."""
 
 
@@ -70,7 +70,7 @@ def command(
     own = own_files(axiom_set, axioms)
     for rule, why in faults_of(axiom_set, own, seed=run.seed).items():
         raise AxiomError(f"{rule} is unsound, so nothing can be proved with it: {why}")
-    explain_s = EXPLAIN_S if explain else SECONDS
+    explain_s = LONG_EXPLAIN_S if explain else EXPLAIN_S
     answer = _answered(
         lambda: verify_programs(wanted, given, axiom_set, seed=run.seed, explain_s=explain_s)
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from prism.egraph.bank import TermNode
 from prism.egraph.meaning import Meaning
 from prism.egraph.signature import definition_of, template
 
@@ -77,6 +78,7 @@ class Infinite:
 
 INFINITE = Infinite()
 _Value = Fraction | Infinite | None
+_Numbers = np.ndarray[Any, Any]
 
 
 def _operand(other: object) -> _Value:
@@ -223,7 +225,7 @@ class Number:
         return Number((growth - 1) / (growth + 1))
 
 
-def exact(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def exact(array: _Numbers) -> _Numbers:
     """An array of floats (or a mix with numbers) as numbers."""
     return np.asarray(_NUMBERS(array), dtype=object)
 
@@ -232,7 +234,7 @@ _NUMBERS = np.frompyfunc(lambda x: Number(_operand(x)), 1, 1)
 _FINITE = np.frompyfunc(lambda x: isinstance(x.value, Fraction), 1, 1)
 
 
-def finite(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def finite(array: _Numbers) -> _Numbers:
     """Where an array of numbers holds fractions."""
     return np.asarray(_FINITE(array), dtype=bool)
 
@@ -243,5 +245,9 @@ class ExactMeaning(Meaning):
     Its values raise TypeError for constructors outside `PRECISE`, and TooLargeError.
     """
 
-    def _scalar(self, value: float | Fraction) -> np.ndarray[Any, Any]:
+    def _operator(self, node: TermNode, operands: list[_Numbers]) -> _Numbers:
+        """Without the floats that NumPy's functions bring in (the 0.0 of a ReLU)."""
+        return exact(super()._operator(node, operands))
+
+    def _scalar(self, value: float | Fraction) -> _Numbers:
         return exact(np.full_like(super()._scalar(value), value, dtype=object))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from prism.egraph.bank import TermBank, TermId, TermNode, TermType
 from prism.egraph.signature import simple_operators
 from prism.errors import SizeError
-from prism.ir import OPS, Along, Definition, OpKind, evaluate_expression
+from prism.ir import OPS, Along, Definition, OpKind
 
 Array = NDArray[np.float64]
 
@@ -109,11 +109,7 @@ class Meaning:
             (dim,) = node.attributes
             assert isinstance(dim, int)
             along = Along(self._axes[dim], self.sizes.data[dim])
-        value = np.asarray(evaluate_expression(definition.meaning, operands, along, self._scalar))
-        shape = list(np.broadcast_shapes(*(operand.shape for operand in operands)))
-        if along is not None:
-            shape[along.axis] = along.size
-        return np.broadcast_to(value, shape)
+        return np.asarray(definition.value(operands, along, self._scalar))
 
     def _operator(self, node: TermNode, operands: list[Array]) -> Array:
         spec = OPS[simple_operators()[node.head]]

@@ -200,7 +200,7 @@ class _Instance:
         inputs = {name: exact(value) for name, value in self.meaning.inputs.items()}
         meaning = ExactMeaning(self.meaning.bank, self.meaning.sizes, inputs)
         try:
-            a, b = (exact(meaning.value(term)) for term in (self.left, right))
+            a, b = (meaning.value(term) for term in (self.left, right))
         except TooLargeError:
             return _Finding(float_fault)
         fault = _exact_fault(a, b, is_rational=is_rational(heads))

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, assert_never
@@ -108,6 +109,22 @@ class Definition:
     def can_be_written_out(self) -> bool:
         """Whether its meaning is operators of the table alone, as emitters need it."""
         return all(isinstance(p, Literal | Operand | Call) for p in walk(self.meaning))
+
+    def value(
+        self,
+        operands: Sequence[Any],
+        along: Along | None = None,
+        scalar: Callable[[Fraction], Any] = float,
+    ) -> Any:  # noqa: ANN401 - arrays of whatever numbers the operands are
+        """Its meaning on operands aligned for broadcasting, in the shape of all of them.
+
+        `along`: where its dim is; `scalar` makes numbers like those of the operands.
+        """
+        value = np.asarray(evaluate_expression(self.meaning, operands, along, scalar))
+        shape = list(np.broadcast_shapes(*(np.shape(operand) for operand in operands)))
+        if along is not None:
+            shape[along.axis] = along.size
+        return value if value.shape == tuple(shape) else np.broadcast_to(value, shape)
 
     def __str__(self) -> str:
         """The line of the text form."""
@@ -269,7 +286,7 @@ def _row(definition: Definition) -> OpSpec:
         definition.name,
         OpKind.ELEMENTWISE if definition.dim is None else OpKind.ALONG,
         len(definition.operands),
-        _elementwise(meaning) if definition.dim is None else _along(meaning),
+        _numpy(definition),
         f"({definition.constructor} {operands}{along})",
         Linearity.EACH if linear else Linearity.NONE,
         linear,
@@ -327,18 +344,8 @@ def _degree_of_call(op: str, degrees: list[Degree]) -> Degree:
             return Degree.FREE if set(degrees) <= _FREE else Degree.OTHER
 
 
-def _elementwise(meaning: Expression) -> Any:  # noqa: ANN401 - as `OpSpec.numpy`
-    def numpy(*operands: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(evaluate_expression(meaning, operands))
-
-    return numpy
-
-
-def _along(meaning: Expression) -> Any:  # noqa: ANN401 - as `OpSpec.numpy`
-    def numpy(*operands: NDArray[np.float64], axis: int, size: int) -> NDArray[np.float64]:
-        value = np.asarray(evaluate_expression(meaning, operands, Along(axis, size)))
-        shape = list(np.broadcast_shapes(*(np.shape(operand) for operand in operands)))
-        shape[axis] = size
-        return np.broadcast_to(value, shape)
-
-    return numpy
+def _numpy(definition: Definition) -> Callable[..., NDArray[np.float64]]:
+    """As `OpSpec.numpy`; an operator along a dim is told where that is."""
+    if definition.dim is None:
+        return lambda *operands: definition.value(operands)
+    return lambda *operands, axis, size: definition.value(operands, Along(axis, size))

@@ -10,10 +10,10 @@ from prism.verify.lemmas import Lemmas, Step
 from prism.verify.parallel import ParallelVerifier, core_count
 from prism.verify.programs import Verification, verify_programs
 from prism.verify.threads import ThreadClaim, ThreadProofs, claim_of
-from prism.verify.used import SECONDS, UsedAxioms, only, used_axioms
+from prism.verify.used import EXPLAIN_S, UsedAxioms, only, used_axioms
 
 __all__ = [
-    "SECONDS",
+    "EXPLAIN_S",
     "Admission",
     "Block",
     "Counterexample",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from prism.egraph import GraphTerms, build_program, new_bank
-from prism.egraph.bank import GRID_SLOTS, TermNode
+from prism.egraph.bank import GRID_SLOTS
 from prism.egraph.exact import (
     ExactMeaning,
     Number,
@@ -93,7 +93,6 @@ class Comparison:
     ) -> None:
         self._reference = reference
         self._candidate = candidate
-        self._magnitude = 1.0 if is_proved else 0.0
         self._is_proved = is_proved
         self._exact: tuple[_Precise, _Precise] | None = None
 
@@ -105,10 +104,11 @@ class Comparison:
             given = _run(self._candidate, instance)
         except (GraphError, SizeError) as error:
             return _fault(0, str(error))
+        magnitude = 1.0 if self._is_proved else 0.0  # that of ordinary values counts beside a proof
         for index, (a, b) in enumerate(zip(wanted, given, strict=True)):
             if a.shape != b.shape:
                 return _fault(index, f"out{index} has shape {b.shape}, not {a.shape}")
-            entry = _float_entry(a, b, self._magnitude)
+            entry = _float_entry(a, b, magnitude)
             if entry is not None:
                 return Difference(index, entry, float(a[entry]), float(b[entry]))
         return None
@@ -147,13 +147,6 @@ class Comparison:
         return Judgement(is_known=True)
 
 
-class _Meaning(ExactMeaning):
-    """Keeps floats that NumPy's functions bring in (the 0.0 of a ReLU) out of the values."""
-
-    def _operator(self, node: TermNode, operands: list[_Numbers]) -> _Numbers:
-        return exact(super()._operator(node, operands))
-
-
 class _Precise:
     """A computation on numbers without rounding: its terms, evaluated."""
 
@@ -186,7 +179,7 @@ class _Precise:
         if math.prod(data.values()) * math.prod(pars.values()) > MOST_PLACES:
             raise TooLargeError("an instance of so many places")
         inputs: dict[str, _Numbers] = {}
-        meaning = _Meaning(bank, Sizes(data, pars), inputs)
+        meaning = ExactMeaning(bank, Sizes(data, pars), inputs)
         for node in program.inputs:
             ids = [bank.ids[d] for d in node.dims]
             squeezed = named[node.argument].reshape([data[i] for i in ids])
@@ -195,7 +188,7 @@ class _Precise:
             inputs[node.name] = exact(in_order.reshape(meaning.shape(kind)))
         values = [meaning.value(term) for term in self._terms]
         return [
-            self._shown(output, exact(value), sizes)
+            self._shown(output, value, sizes)
             for output, value in zip(program.outputs, values, strict=True)
         ]
 

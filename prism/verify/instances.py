@@ -8,9 +8,8 @@ array has a generator of its own, so that a NumPy expression says how to draw it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,23 +21,42 @@ Array = NDArray[np.float64]
 MAX_SIZE = 4
 CHUNKS = (1, 2, 3)
 
-_Shape = tuple[int, ...]
-_Draw = Callable[[np.random.Generator, _Shape], NDArray[Any]]
 
-_KINDS: tuple[tuple[str, _Draw], ...] = (
-    ("integers(-2, 3, {0})", lambda rng, shape: rng.integers(-2, 3, shape)),
-    ("normal(0, 1, {0})", lambda rng, shape: rng.normal(0, 1, shape)),
-    ("uniform(0.2, 2, {0})", lambda rng, shape: rng.uniform(0.2, 2, shape)),
-    ("integers(1, 4, {0})", lambda rng, shape: rng.integers(1, 4, shape)),
-    ("normal(0, 0.001, {0})", lambda rng, shape: rng.normal(0, 0.001, shape)),
-    ("normal(0, 8, {0})", lambda rng, shape: rng.normal(0, 8, shape)),
-    # one value everywhere
-    ("normal(0, 2) + np.zeros({0})", lambda rng, shape: rng.normal(0, 2) + np.zeros(shape)),
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A way to draw: a method of NumPy's generator and its arguments; `is_single`: one for all."""
+
+    method: str
+    arguments: tuple[float, ...]
+    is_single: bool = False
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """An array."""
+        method = getattr(rng, self.method)
+        values = method(*self.arguments) if self.is_single else method(*self.arguments, shape)
+        return np.asarray(values + np.zeros(shape), np.float64)
+
+    def source(self, shape: tuple[int, ...]) -> str:
+        """What follows the generator in the NumPy expression that draws the same."""
+        arguments = [f"{number:g}" for number in self.arguments]
+        if self.is_single:
+            return f"{self.method}({', '.join(arguments)}) + np.zeros({shape})"
+        return f"{self.method}({', '.join((*arguments, str(shape)))})"
+
+
+_WHOLE = "integers"
+_KINDS = (
+    _Kind(_WHOLE, (-2, 3)),
+    _Kind("normal", (0, 1)),
+    _Kind("uniform", (0.2, 2)),
+    _Kind(_WHOLE, (1, 4)),
+    _Kind("normal", (0, 0.001)),
+    _Kind("normal", (0, 8)),
+    _Kind("normal", (0, 2), is_single=True),
 )
-"""What follows the generator in the NumPy expression, and the same to be called."""
 
 KIND_COUNT = len(_KINDS)
-WHOLE_KINDS = (0, 3)
+WHOLE_KINDS = tuple(i for i, kind in enumerate(_KINDS) if kind.method == _WHOLE)
 """Those of whole numbers."""
 
 
@@ -109,14 +127,13 @@ class Draw:
 
     def values(self, instance: Instance, number: int, kind: int) -> Instance:
         """The same sizes with new values."""
-        text, draw = _KINDS[kind]
         inputs: list[Drawn] = []
         for position, axes in enumerate(self._axes):
             shape = tuple(1 if d is None else instance.sizes[d] for d in axes)
             seed = (self._seed, number, position)
-            array = draw(np.random.default_rng(seed), shape)
-            source = f"np.random.default_rng({seed}).{text.format(shape)}"
-            inputs.append(Drawn(np.asarray(array, np.float64), source))
+            array = _KINDS[kind].draw(np.random.default_rng(seed), shape)
+            source = f"np.random.default_rng({seed}).{_KINDS[kind].source(shape)}"
+            inputs.append(Drawn(array, source))
         return replace(instance, inputs=tuple(inputs))
 
     def sized(self, instance: Instance, sizes: Mapping[DataDim, int]) -> Instance:

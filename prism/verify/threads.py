@@ -67,7 +67,6 @@ class ThreadProofs:
     """What has been proved of thread graphs under one axiom set."""
 
     def __init__(self, axioms: AxiomSet) -> None:
-        self._axioms = axioms
         self._terms = _ClaimTerms()
         self._judge = PairJudge(self._terms.bank, axioms)
         self._verdicts: dict[ThreadClaim, bool] = {}
@@ -120,13 +119,9 @@ class ThreadProofs:
         equal = self._judge.equal(pairs)
         found = dict.fromkeys(new, False)
         for claim, both in sides.items():
-            found[claim] = all(equal[claim, n] for n in range(len(both))) or self._alone(both)
+            found[claim] = all(equal[claim, n] for n in range(len(both)))
         self._verdicts |= found
         return {claim: self._verdicts[claim] for claim in asked}
-
-    def _alone(self, sides: Sequence[tuple[TermId, TermId]]) -> bool:
-        """A claim in an e-graph of its own: in company, others may have reached the limits."""
-        return all(PairJudge(self._terms.bank, self._axioms).equal(dict(enumerate(sides))).values())
 
 
 def claim_of(shared: GraphOp) -> ThreadClaim:

@@ -17,7 +17,7 @@ from prism.egraph import Axiom, AxiomSet
 from prism.egraph.session import Noted, OutOfTimeError, deadline, noting, seconds_left
 from prism.verdict import Verdict
 
-SECONDS = 0.6
+EXPLAIN_S = 0.6
 """How long to look for a smaller set where an answer is wanted at once."""
 SPARE, LEAST_NODES = 2, 200
 """How many times the e-nodes of the proof before it a shorter one may take; never fewer than so."""
@@ -35,7 +35,7 @@ class UsedAxioms:
 
 
 def used_axioms(
-    prove: Prove, axioms: AxiomSet, noted: Noted, *, seconds: float = SECONDS
+    prove: Prove, axioms: AxiomSet, noted: Noted, *, seconds: float = EXPLAIN_S
 ) -> UsedAxioms:
     """The axioms that a proof needs of those whose rules matched in it.
 

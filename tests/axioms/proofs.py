@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from axioms.proofs_table import GRAPH_PROOFS, PROGRAM_PROOFS, REACHED_PROOFS, TERM_PROOFS
+from program_texts import traced
 from verify.table import CASES, PROGRAMS
 
-from prism import frontend as pr
 from prism.egraph import (
     ALGEBRA,
     AxiomSet,
@@ -75,9 +75,7 @@ def without(axioms: AxiomSet, name: str) -> AxiomSet:
 @functools.cache
 def program(text: str) -> Program:
     """The program that returns an expression over `ARGUMENTS`."""
-    names = {"pr": pr}
-    exec(f"def fn({ARGUMENTS}):\n    return {text}\n", names)
-    return pr.trace(names["fn"])
+    return traced(text, ARGUMENTS)
 
 
 def programs_equal(left: str, right: str, axioms: AxiomSet) -> bool:

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from operator_tables import GELU_QUICK, LERP
 
 from prism.egraph import TermBank, load_axioms
 from prism.egraph.axioms import passages
@@ -29,23 +30,13 @@ def axioms():
 
 pytestmark = pytest.mark.usefixtures("operators")
 
-TABLE = """
-[gelu_quick]
-constructor = "GeluQuick"
-operands = ["x"]
-numpy = "x * sigmoid(1.702 * x)"
-
+TABLE = f"""{GELU_QUICK}
 [turn]
 constructor = "Turn"
 operands = ["x", "s"]
 dim = "k"
 numpy = "x + s * roll(x, k, 1)"
-
-[lerp]
-constructor = "Lerp"
-operands = ["x", "y", "t"]
-numpy = "x + t * (y - x)"
-
+{LERP}
 [third]
 constructor = "Third"
 operands = ["x"]

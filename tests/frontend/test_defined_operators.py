@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from operator_tables import GELU_QUICK, LERP
 
 import prism
 from prism.errors import AxiomError, TraceError, UsageError
@@ -11,17 +12,7 @@ from prism.ir import Apply, evaluate, format_program, parse_program
 
 pytestmark = pytest.mark.usefixtures("operators")
 
-TABLE = """
-[gelu_quick]
-constructor = "GeluQuick"
-operands = ["x"]
-numpy = "x * sigmoid(1.702 * x)"
-
-[lerp]
-constructor = "Lerp"
-operands = ["x", "y", "t"]
-numpy = "x + t * (y - x)"
-
+TABLE = f"""{GELU_QUICK}{LERP}
 [rope]
 constructor = "Rope"
 operands = ["x", "c", "s"]

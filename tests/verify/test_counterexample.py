@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from program_texts import traced
 from verify.table import CASES
 
-from prism import frontend as pr
 from prism.verify import find_counterexample
-
-
-def program(text, arguments='x: "n d", y: "n d"'):
-    names = {"pr": pr}
-    exec(f"def fn({arguments}):\n    return {text}\n", names)
-    return pr.trace(names["fn"])
+from prism.verify.instances import KIND_COUNT, Draw
 
 
 def found(reference, candidate, arguments='x: "n d", y: "n d"', **options):
     return find_counterexample(
-        program(reference, arguments), program(candidate, arguments), **options
+        traced(reference, arguments), traced(candidate, arguments), **options
     )
 
 
@@ -95,3 +90,11 @@ def test_a_counterexample_to_a_graph_has_its_chunks(case):
     kernel = case.graph.kernels[0]
     assert shown.fault or set(shown.chunks) == {p.name for p in (*kernel.grid, *kernel.loops)}
     assert len(shown.inputs) == len(case.graph.program.arguments)
+
+
+@pytest.mark.parametrize("kind", range(KIND_COUNT))
+def test_values_of_every_kind_can_be_drawn_again(kind):
+    one = traced("x + y", 'x: "n d", y: "n"')
+    draw = Draw(one, one, seed=3)
+    for drawn in draw.values(draw.instance(5), 5, kind).inputs:
+        assert np.array_equal(eval(drawn.source, {"np": np}), drawn.array)

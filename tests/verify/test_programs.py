@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from program_texts import traced
 from verify.table import CASES, PROGRAMS
 
 from prism import frontend as pr
@@ -56,10 +57,7 @@ EQUAL = [
 
 
 def program(text):
-    names = {"pr": pr}
-    source = f'def fn(x: "n d", y: "n d", z: "n d", w: "d h"):\n    return {text}\n'
-    exec(source, names)
-    return pr.trace(names["fn"])
+    return traced(text, 'x: "n d", y: "n d", z: "n d", w: "d h"')
 
 
 @pytest.mark.parametrize(("reference", "candidate"), EQUAL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from operator_tables import GELU_QUICK, LERP
 
 from prism.egraph import load_axioms
 from prism.frontend import trace
@@ -15,17 +16,7 @@ from prism.verify import ParallelVerifier, Verifier, VerifyLimits, parallel
 
 pytestmark = pytest.mark.usefixtures("operators")
 
-TABLE = """
-[gelu_quick]
-constructor = "GeluQuick"
-operands = ["x"]
-numpy = "x * sigmoid(1.702 * x)"
-
-[lerp]
-constructor = "Lerp"
-operands = ["x", "y", "t"]
-numpy = "x + t * (y - x)"
-"""
+TABLE = GELU_QUICK + LERP
 
 
 @pytest.fixture

@@ -177,12 +177,15 @@ def _prove(
     except GraphError as error:
         return _Answer(Verdict.NOT_PROVED, str(error))
     others: dict[int, Terms] = {i: build_program(bank, way.program) for i, way in enumerate(ways)}
-    verdicts = Judge(bank, fixed, axioms, limits).verdicts(others)
+    judge = Judge(bank, fixed, axioms, limits)
+    verdicts = judge.verdicts(others)
     for i, verdict in verdicts.items():
         if verdict is Verdict.PROVED:
             return _Answer(verdict, ask=_asking(bank, fixed, others[i], limits))
     if Verdict.GAVE_UP in verdicts.values():
-        return _Answer(Verdict.GAVE_UP, "a limit was reached before the axioms were exhausted")
+        limit = f"a limit of time ({limits.seconds:g} s)" if judge.late else "a limit"
+        reason = f"{limit} was reached before the axioms were exhausted"
+        return _Answer(Verdict.GAVE_UP, reason)
     return _Answer(Verdict.NOT_PROVED, "no chain of axioms leads from one to the other")
 
 

@@ -11,7 +11,7 @@ from verify.table import CASES, PROGRAMS
 from prism import frontend as pr
 from prism.egraph import AxiomFile, load_axioms, make_axiom_set
 from prism.ir import parse_sgraph
-from prism.verify import Verdict, verify_programs
+from prism.verify import Verdict, VerifyLimits, verify_programs
 
 
 def verify(reference, candidate):
@@ -282,3 +282,11 @@ def test_an_overflow_is_no_counterexample_to_a_proof():
         load_axioms(),
     )
     assert found.counterexample is None
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(0.0, "a limit of time (0 s)"), (30.0, "a limit")])
+def test_an_answer_says_whether_the_clock_ended_it(seconds, limit):
+    pair = program("pr.tanh(x)"), program("1 - 2 / (pr.exp(2 * x) + 1)")
+    found = verify_programs(*pair, load_axioms(), VerifyLimits(seconds=seconds))
+    assert found.verdict is Verdict.GAVE_UP
+    assert found.reason.startswith(f"{limit} was reached before the axioms were exhausted")

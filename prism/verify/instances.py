@@ -19,6 +19,8 @@ from prism.ir import DataDim, Program, SGraph, stack_dims
 Array = NDArray[np.float64]
 
 MAX_SIZE = 4
+MOST_PLACES = 2**18
+"""Of all dimensions together: sizes grow with the product of the numbers of chunks."""
 CHUNKS = (1, 2, 3)
 
 
@@ -53,6 +55,7 @@ _KINDS = (
     _Kind("normal", (0, 0.001)),
     _Kind("normal", (0, 8)),
     _Kind("normal", (0, 2), is_single=True),
+    _Kind(_WHOLE, (0, 2)),  # many zeros: what is divided by one of them is undefined
 )
 
 KIND_COUNT = len(_KINDS)
@@ -104,6 +107,7 @@ class Draw:
         self._candidate = candidate
         self._sizes = {d.name: d.fixed for d in reference.dims if d.size == d.name}
         roots = {d.name: d.size for d in reference.dims}
+        self._dims = tuple(roots.values())
         self._axes = [
             tuple(None if d is None else roots[d] for d in argument.axes)
             for argument in reference.arguments
@@ -118,12 +122,32 @@ class Draw:
         """Random sizes, with values of each kind in turn."""
         rng = np.random.default_rng((self._seed, number))
         counts = _draw_counts(self._candidate, rng) if isinstance(self._candidate, SGraph) else []
+        self._thin_out(counts, rng)
         empty = Instance({}, tuple(counts), ())
         sizes = {
             name: fixed or empty.multiple * int(rng.integers(1, MAX_SIZE + 1))
             for name, fixed in self._sizes.items()
         }
+        if self._places(sizes) > MOST_PLACES:
+            sizes = self._of_size(empty.multiple)
         return self.values(replace(empty, sizes=sizes), number, number % KIND_COUNT)
+
+    def _thin_out(self, counts: list[dict[str, int]], rng: np.random.Generator) -> None:
+        """Leave parallel dimensions in one chunk until sizes that are multiples are affordable."""
+        split = [(kernel, par) for kernel in counts for par in kernel if kernel[par] > 1]
+        rng.shuffle(split)
+        for kernel, par in split:
+            multiple = Instance({}, tuple(counts), ()).multiple
+            if self._places(self._of_size(multiple)) <= MOST_PLACES:
+                return
+            kernel[par] = 1
+
+    def _of_size(self, size: int) -> dict[DataDim, int]:
+        """Every free dimension of one size."""
+        return {name: fixed or size for name, fixed in self._sizes.items()}
+
+    def _places(self, sizes: Mapping[DataDim, int]) -> int:
+        return math.prod(sizes[dim] for dim in self._dims)
 
     def values(self, instance: Instance, number: int, kind: int) -> Instance:
         """The same sizes with new values."""

@@ -16,7 +16,7 @@ from cli_checks import assert_refused
 import prism as prism_package
 from prism.cli.answer import Status
 
-AXIOMS = Path(__file__).parents[2] / "axioms"
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.usefixtures("operators")
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("operators")
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The example of axioms/README.md, copied to where no code of ours is."""
-    monkeypatch.chdir(shutil.copytree(AXIOMS / "examples", tmp_path / "mine"))
+    monkeypatch.chdir(shutil.copytree(ROOT / "experiments" / "examples", tmp_path / "mine"))
     return Path()
 
 
@@ -33,7 +33,7 @@ SMALL = ("--max-ops", "9", "--grid-dims", "1")
 
 def examples():
     """The commands of the README with what they print."""
-    text = (AXIOMS / "README.md").read_text()
+    text = (ROOT / "axioms" / "README.md").read_text()
     (session,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
     for part in session.split("$ prism ")[1:]:
         command, *output = part.splitlines()

@@ -46,7 +46,8 @@ from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.record import Outcome, counts_of, digest
 from prism.report import render, vet_facts
-from prism.tune.check import check, prepare
+from prism.tune.cases import prepare
+from prism.tune.check import check
 
 SCHEMA = "prism.optimized/1"
 FACTS_FILE = "optimized.json"

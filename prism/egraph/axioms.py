@@ -37,6 +37,10 @@ from prism.operators import define_table, package_texts, read_table, tables_besi
 from prism.plugins import Group, installed, load
 
 
+WHOLE = "whole-e"
+"""The variable that stands for all of a rule's left side; no file can have it (`vetting`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class DirectedRule:
     """One direction of an axiom: fires only on terms with every constructor in `needs`."""
@@ -47,6 +51,7 @@ class DirectedRule:
     right: SExpr
     needs: frozenset[str]
     makes: frozenset[str]
+    facts: str
     text: str
 
     @property
@@ -60,9 +65,30 @@ class DirectedRule:
         return self.axiom.variables()
 
     @property
+    def nodes_made(self) -> int:
+        """The e-nodes that one match may add: its right side has no more terms."""
+        return sum(1 for _ in heads(self.right))
+
+    @property
+    def counting(self) -> str:
+        """A rule of ruleset `counting(ruleset)` that matches the same and does nothing.
+
+        Each term is named in its head: egglog does not look for what nobody asks for.
+        """
+        terms = [WHOLE, *(name for name, sort in self.variables.items() if sort is Sort.TERM)]
+        nothing = " ".join(f"(union {name} {name})" for name in terms)
+        ruleset = counting(self.ruleset)
+        return f'(rule ({self.facts}) ({nothing}) :ruleset {ruleset} :name "{self.name}")'
+
+    @property
     def asks_for_entries(self) -> bool:
         """Whether a condition is about the entries of a value."""
         return bool(needed_bits(self.axiom.conditions))
+
+
+def counting(ruleset: str) -> str:
+    """The ruleset that counts what another would match."""
+    return f"count-{ruleset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +161,7 @@ def directed(axiom: Axiom) -> tuple[DirectedRule, ...]:
     """The rules of an axiom. Algebra applies to whole values only, see `RULESETS`."""
     conditions = "".join(f" {egglog_text(c)}" for c in axiom.conditions)
     if axiom.ruleset in {ALGEBRA, ALGEBRA_VERIFY}:
-        conditions = f" (= 0 (pars whole-e)){conditions}"
+        conditions = f" (= 0 (pars {WHOLE})){conditions}"
     sides: list[tuple[str, SExpr, SExpr]] = [(axiom.name, axiom.left, axiom.right)]
     if axiom.is_bidirectional:
         sides.append((f"{axiom.name}-back", axiom.right, axiom.left))
@@ -147,7 +173,8 @@ def directed(axiom: Axiom) -> tuple[DirectedRule, ...]:
             right=right,
             needs=frozenset(heads(left)),
             makes=frozenset(heads(right)),
-            text=f"(rule ((= whole-e {left}){conditions}) ((union whole-e {right}))"
+            facts=(facts := f"(= {WHOLE} {left}){conditions}"),
+            text=f"(rule ({facts}) ((union {WHOLE} {right}))"
             f' :ruleset {axiom.ruleset} :name "{name}")',
         )
         for name, left, right in sides

@@ -3,7 +3,8 @@
 egglog has no limit inside an iteration and no way to cancel, so every call here runs one iteration
 and the caller looks at size and clock in between. With a rule that grows terms for ever the last
 iteration takes longer than all before it together: within `deadline` an iteration that would end
-too late, going by the one before it, is not begun. Terms are inserted through the head of one rule
+too late, going by the one before it, is not begun. A guarded iteration counts first: each rule has a
+twin that matches the same and does nothing, and what it matched bounds the e-nodes to come. Terms are inserted through the head of one rule
 that let-binds every distinct sub-term once: a shared sub-term costs one line however often it
 occurs, and egglog 13 is several times faster this way than with one action per term.
 """
@@ -23,7 +24,7 @@ from typing import Any
 from egglog.bindings import EggSmolError, EGraph
 
 from prism.egraph.analyses import Extras, declarations
-from prism.egraph.axioms import AxiomSet
+from prism.egraph.axioms import AxiomSet, counting
 from prism.egraph.bank import TermBank, TermId
 from prism.egraph.signature import ANALYSES, constructors
 from prism.errors import AxiomError, PrismError
@@ -60,8 +61,16 @@ class Limits:
     seconds: float = 20.0
 
 
+GUARDED_FROM = 1_000
+"""Counting takes as long as matching: small e-graphs, most of all, do without."""
+
+
 class OutOfTimeError(PrismError):
     """The next iteration would end after the deadline."""
+
+
+class TooLargeError(PrismError):
+    """The next iteration might make more e-nodes than are allowed."""
 
 
 End = Callable[[], float]
@@ -122,9 +131,13 @@ class Session:
         self._heads = frozenset(constructors()) | {h.name for h in axioms.helpers}
         self._insertions = 0
         self._predicted: dict[tuple[str, ...], float] = {}
-        self._egraph = EGraph()
+        self._axioms = axioms
+        self._rulesets = rulesets
         # equal sizes are stated as Size = Size or Size = Const
-        text, self._extras = axioms.commands(rulesets, heads | {"Size", "Const"})
+        self._known_heads = heads | {"Size", "Const"}
+        self._nodes_made: dict[str, dict[str, int]] = {}
+        self._egraph = EGraph()
+        text, self._extras = axioms.commands(rulesets, self._known_heads)
         try:
             self._egraph.run_program(*_parsed(text + _ROOT))
         except EggSmolError as error:
@@ -144,12 +157,19 @@ class Session:
             )
         )
 
-    def iterate(self, *rulesets: str) -> bool:
+    def iterate(self, *rulesets: str, most: int = 0) -> bool:
         """Bring the analyses up to date, then run each ruleset once; whether anything changed.
+
+        `most`: the e-nodes there may be after each ruleset (0: any number). An e-graph is guarded
+        from `GUARDED_FROM` e-nodes on.
 
         Raises:
             OutOfTimeError: it would end after the `deadline`.
+            TooLargeError: there might be more e-nodes.
         """
+        if most and self.node_count() > GUARDED_FROM:
+            changed = [self._guarded(name, most) for name in rulesets]
+            return any(changed)
         start = time.monotonic()
         if self._predicted.get(rulesets, 0.0) > seconds_left():
             raise OutOfTimeError("the next iteration of the e-graph would take too long")
@@ -166,6 +186,30 @@ class Session:
         growth = max(1.0, after / max(1, before))
         self._predicted[rulesets] = (time.monotonic() - start) * growth**2
         return bool(output.report.updated)
+
+    def _guarded(self, ruleset: str, most: int) -> bool:
+        """Run a ruleset once if that cannot make too many e-nodes; whether anything changed."""
+        ahead = self.node_count() + self.nodes_to_come(ruleset)
+        if ahead > most:
+            raise TooLargeError(f"the next iteration might make {ahead} e-nodes")
+        return self.iterate(ruleset)
+
+    def nodes_to_come(self, ruleset: str) -> int:
+        """No fewer than the e-nodes that running a ruleset once would add.
+
+        What this has counted before is not counted again: ask before each run, or none. So the
+        first answer is about all matches, those that have been run too.
+        """
+        if ruleset not in self._nodes_made:
+            rules = self._axioms.reachable(self._rulesets, self._known_heads)
+            own = [rule for rule in rules if rule.ruleset == ruleset]
+            self._nodes_made[ruleset] = {rule.name: rule.nodes_made for rule in own}
+            lines = [f"(ruleset {counting(ruleset)})", *(rule.counting for rule in own)]
+            self._execute(self._egraph.parse_program("\n".join(lines)))
+        inner = f"(saturate (run {ANALYSES})) (run {counting(ruleset)})"
+        (output,) = self._execute(_parsed(f"(run-schedule (seq {inner}))"))
+        matches = output.report.num_matches_per_rule
+        return sum(matches.get(name, 0) * n for name, n in self._nodes_made[ruleset].items())
 
     def settle(self, limits: Limits, *rulesets: str) -> bool:
         """Iterate until nothing changes; false when a limit was reached first.

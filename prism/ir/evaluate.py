@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +34,10 @@ from prism.ir.program import (
     live_nodes,
 )
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
+"""Of float64 but where a coarser precision is asked for."""
+
+Precision = type[np.float32 | np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +54,19 @@ class Value:
         return self.array.transpose(order)[index]
 
 
-def evaluate(program: Program, arrays: Mapping[str, ArrayLike]) -> tuple[Array, ...]:
+def evaluate(
+    program: Program, arrays: Mapping[str, ArrayLike], precision: Precision = np.float64
+) -> tuple[Array, ...]:
     """The program's outputs, computed in float64 from an array per argument.
+
+    A coarser `precision` shows what the program as it stands loses by rounding its steps.
 
     Raises:
         SizeError: the arrays do not fit the program or each other.
         UsageError: an array is missing, unknown or not of real numbers.
     """
     sizes = sizes_of(program, arrays)
-    inputs = input_values(program, arrays)
+    inputs = input_values(program, arrays, precision)
     live = list(live_nodes(program))
     last_reader = {j: i for i in live for j in _operands(program.nodes[i])}
     kept = {o.tensor for o in program.outputs}
@@ -66,7 +74,7 @@ def evaluate(program: Program, arrays: Mapping[str, ArrayLike]) -> tuple[Array, 
     with np.errstate(all="ignore"):
         for i in live:
             node = program.nodes[i]
-            values[i] = _value_of(node, values, inputs, sizes)
+            values[i] = _value_of(node, values, inputs, sizes, precision)
             for j in set(_operands(node)) - kept:
                 if last_reader[j] == i:
                     del values[j]  # a large intermediate lives no longer than it is read
@@ -113,12 +121,14 @@ def sizes_of(program: Program, arrays: Mapping[str, ArrayLike]) -> dict[DataDim,
     return bind_sizes(program, found)
 
 
-def input_values(program: Program, arrays: Mapping[str, ArrayLike]) -> dict[str, Value]:
+def input_values(
+    program: Program, arrays: Mapping[str, ArrayLike], precision: Precision = np.float64
+) -> dict[str, Value]:
     """The value of each of the program's inputs, by input name (unit axes dropped)."""
     arguments = {a.name: a for a in program.arguments}
     out: dict[str, Value] = {}
     for node in program.inputs:
-        array = _as_float64(program, node.argument, arrays[node.argument])
+        array = _real(program, node.argument, arrays[node.argument], precision)
         unit = tuple(i for i, d in enumerate(arguments[node.argument].axes) if d is None)
         out[node.name] = Value(node.dims, array.squeeze(unit))
     return out
@@ -162,16 +172,19 @@ def _value_of(
     values: Mapping[TensorId, Value],
     inputs: Mapping[str, Value],
     sizes: Mapping[DataDim, int],
+    precision: Precision,
 ) -> Value:
     match node:
         case Input(name=name):
             return inputs[name]
         case Const(value=value):
-            return Value((), np.asarray(value, np.float64))
+            return Value((), np.asarray(value, precision))
         case SizeOf(dim=dim):
-            return Value((), np.asarray(sizes[dim], np.float64))
+            return Value((), np.asarray(sizes[dim], precision))
         case Apply(op=op, operands=operands, dim=dim):
-            return apply_op(op, dim, [values[j] for j in operands], sizes)
+            result = apply_op(op, dim, [values[j] for j in operands], sizes)
+            # some functions know float64 alone
+            return Value(result.dims, result.array.astype(precision, copy=False))
 
 
 def _operands(node: Node) -> tuple[TensorId, ...]:
@@ -241,10 +254,10 @@ def _check_rank(program: Program, argument: Argument, shape: tuple[int, ...]) ->
         )
 
 
-def _as_float64(program: Program, name: str, given: ArrayLike) -> Array:
+def _real(program: Program, name: str, given: ArrayLike, precision: Precision) -> Array:
     array = np.asarray(given)
     if array.dtype.kind in "bcOSUMm":
         raise UsageError(
             f"argument {name!r} of {program.name} has dtype {array.dtype}; real numbers are needed"
         )
-    return array.astype(np.float64)
+    return array.astype(precision)

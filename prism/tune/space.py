@@ -104,6 +104,8 @@ class Space:
     """The configs of all graphs of an artifact."""
 
     graphs: tuple[GraphSpace, ...]
+    threads: int = 1
+    """How many blocks keep the whole machine busy (`Device.blocks`)."""
 
     def __len__(self) -> int:
         """The number of configs."""
@@ -142,7 +144,7 @@ def build_space(
                 tuple(target.schedules(graph, sizes).items()),
             )
         )
-    return Space(tuple(spaces))
+    return Space(tuple(spaces), threads)
 
 
 def graph_choices(

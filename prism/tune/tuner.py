@@ -26,7 +26,8 @@ from pathlib import Path
 from prism.errors import KernelError
 from prism.protocols import KernelSource
 from prism.record import Outcome, RecordFile, Trial, digest, now
-from prism.tune.check import CheckData, CheckResult, prepare
+from prism.tune.cases import CheckData, prepare
+from prism.tune.check import CheckResult
 from prism.tune.entries import Candidate, Entry, front
 from prism.tune.instantiate import instantiate, mu_identity
 from prism.tune.pool import Answer, Died, Pool, TimedOut

@@ -26,7 +26,8 @@ from prism.ir import MuGraph, adopt
 from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.record import Outcome, digest
-from prism.tune.check import CheckData, CheckResult, check, compare, nan_filled, prepare
+from prism.tune.cases import CheckData, prepare
+from prism.tune.check import CheckResult, check, compare, nan_filled
 from prism.tune.timing import Timing, time_kernels
 
 

@@ -32,7 +32,7 @@ from prism.egraph import (
     build_program,
     new_bank,
 )
-from prism.egraph.session import OutOfTimeError
+from prism.egraph.session import OutOfTimeError, TooLargeError
 from prism.errors import GraphError
 from prism.ir import Program, SGraph
 from prism.verdict import Verdict
@@ -48,7 +48,8 @@ class VerifyLimits:
 
     `batch` candidates enter an e-graph at a time (egglog 13 is slow on more), `renew` in all
     before a fresh one is started. The parallel rules may add `parallel_nodes` per candidate
-    of a batch, and to a candidate alone as much as to a batch.
+    of a batch, and to a candidate alone as much as to a batch. No run of the algebra's rules that
+    might make more than `guarded_nodes` is begun: no size is looked at while rules run.
     """
 
     batch: int = 40
@@ -57,6 +58,7 @@ class VerifyLimits:
     parallel_nodes: int = 2_000
     algebra_iterations: int = 24
     algebra_nodes: int = 6_000
+    guarded_nodes: int = 100_000
     seconds: float = 30.0
 
 
@@ -250,7 +252,10 @@ class Judge:
                 is_large = own.session.node_count() > self.limits.algebra_nodes
                 if not is_saturated or is_large or time.monotonic() > stop:
                     return Verdict.GAVE_UP
-                has_changed = own.session.iterate(*rulesets)
+                try:
+                    has_changed = own.session.iterate(*rulesets, most=self.limits.guarded_nodes)
+                except TooLargeError:
+                    return Verdict.GAVE_UP
                 is_saturated = own.run_parallel(1)
                 if own.proved(numbers):
                     return Verdict.PROVED

@@ -24,6 +24,7 @@ from prism.ir import (
 )
 from prism_kernels.cpu.contraction import Form
 from prism_kernels.cpu.places import plan
+from prism_kernels.cpu.widths import Widths
 from prism_kernels.lower import lower
 from prism_kernels.tile import Accumulate, Axis, Load, Scalar, Stage
 
@@ -118,7 +119,7 @@ def test_what_cannot_run_is_refused_with_a_reason(cpu, nodes, variables, counts,
 
 def planned(program, sizes=SIZES, grid=None, loop=None, counts=None, **options):
     (tile,) = lower(mugraph(program, sizes, grid, loop, counts, **options)).programs
-    return plan(tile, 4)
+    return plan(tile, Widths(4, 4))
 
 
 def test_the_streamed_operand_is_the_large_one_that_can_be_read_in_rows():

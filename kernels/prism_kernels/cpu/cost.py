@@ -25,6 +25,7 @@ from prism_kernels.cpu.registers import (
     axpy_blocks,
     stream_bytes,
 )
+from prism_kernels.cpu.widths import Widths
 from prism_kernels.nests import Nest
 from prism_kernels.tile import (
     Axis,
@@ -69,7 +70,7 @@ def workspace_elements(plans: Sequence[Planned]) -> int:
 
 
 def check_resources(
-    plans: Sequence[Planned], between: Sequence[Intermediate], element_bytes: int, threads: int
+    plans: Sequence[Planned], between: Sequence[Intermediate], widths: Widths, threads: int
 ) -> None:
     """Refuse what does not fit.
 
@@ -77,13 +78,13 @@ def check_resources(
         KernelError: the workspace is too large, or what lies between the kernels, or an offset does
             not fit 64 bits.
     """
-    size = workspace_elements(plans) * element_bytes * threads
+    size = workspace_elements(plans) * widths.computed * threads
     if size > WORKSPACE_LIMIT_BYTES:
         raise KernelError(
             f"its intermediate tiles need {size >> 20} MB on {threads} threads, more than "
             f"{WORKSPACE_LIMIT_BYTES >> 20} MB; use more blocks or loop iterations"
         )
-    size = sum(math.prod(tensor.shape) for tensor in between) * element_bytes
+    size = sum(math.prod(tensor.shape) for tensor in between) * widths.computed
     if size > WORKSPACE_LIMIT_BYTES:
         raise KernelError(
             f"the tensors between its kernels need {size >> 20} MB, more than "
@@ -92,7 +93,7 @@ def check_resources(
     for program in (plan.program for plan in plans):
         for tensor in (*program.inputs.values(), *program.outputs.values()):
             elements = math.prod(program.sizes[dim] for dim, _ in tensor.strides)
-            if elements * element_bytes > _LARGEST_OFFSET:
+            if elements * widths.computed > _LARGEST_OFFSET:
                 raise KernelError(f"{tensor.name} has {elements} elements: 64-bit offsets overflow")
 
 
@@ -119,7 +120,7 @@ def estimate(plans: Sequence[Planned], registers: Registers, device: Device) -> 
             total += _library_seconds(plan, registers, device)
         else:
             total += _Model(plan, registers, device, frozenset(warm)).seconds()
-        warm |= _left_in_cache(plan.program, registers.element_bytes, device.l3_bytes)
+        warm |= _left_in_cache(plan.program, registers.widths, device.l3_bytes)
     return total
 
 
@@ -128,20 +129,26 @@ def _library_seconds(call: LibraryCall, registers: Registers, device: Device) ->
     batch, rows, columns = (call.extent(dims) for dims in call.dims())
     depth = call.extent((call.depth,))
     elements = batch * (rows * depth + depth * columns + rows * columns)
-    memory = elements * registers.element_bytes / (LIBRARY_STREAM * device.stream_gbps * 1e9)
+    memory = elements * registers.widths.computed / (LIBRARY_STREAM * device.stream_gbps * 1e9)
     products = batch * rows * depth * columns / registers.lanes
     return LAUNCH_S + max(memory, products / (FMA_PER_S[Form.AXPY] * device.threads))
 
 
-def _left_in_cache(program: TileProgram, element_bytes: int, l3_bytes: int) -> set[str]:
+def _left_in_cache(program: TileProgram, widths: Widths, l3_bytes: int) -> set[str]:
     """The arrays that a kernel touched and that may still be in the last cache after it."""
-    tensors = [program.inputs[n.source] for n in program.nodes if isinstance(n, Load)]
-    tensors += [program.outputs[n.target] for n in program.nodes if isinstance(n, Store)]
-    return {
-        t.name
-        for t in tensors
-        if math.prod(program.sizes[dim] for dim, _ in t.strides) * element_bytes <= l3_bytes
-    }
+    out: set[str] = set()
+    for i, node in enumerate(program.nodes):
+        match node:
+            case Load(source=name):
+                tensor = program.inputs[name]
+            case Store(target=name):
+                tensor = program.outputs[name]
+            case _:
+                continue
+        elements = math.prod(program.sizes[dim] for dim, _ in tensor.strides)
+        if elements * widths.of_value(program, i) <= l3_bytes:
+            out.add(name)
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +173,7 @@ class _Model:
         self.program = plan.program
         self.registers = registers
         self.device = device
-        self.bytes = registers.element_bytes
+        self.bytes = registers.widths.computed
         self.blocks = math.prod(g.count for g in self.program.grid)
         self.threads = min(device.threads, self.blocks)
         self.seen: set[str] = set()
@@ -224,7 +231,19 @@ class _Model:
             case Form.LOOPS:
                 products *= columns * -(-depth // lanes)
                 memory += self._access(c.stream, trips)
-        return _Traffic(memory, products / FMA_PER_S[c.form])
+        return _Traffic(memory, products / FMA_PER_S[c.form] + self._widening(c, rows, trips))
+
+    def _widening(self, c: Contraction, rows: int, trips: int) -> float:
+        """Seconds to widen the elements of a narrow stream, once per block of rows."""
+        if self._width(c.stream) == self.bytes:
+            return 0.0
+        height = 1
+        if c.form is Form.AXPY:
+            height = axpy_blocks(self.program, c, self.registers).rows
+        elif c.form is Form.DOT:
+            height = self.registers.row_block or 8
+        elements = self.program.elements(self.program.axes[c.stream]) * trips * -(-rows // height)
+        return elements / self.registers.lanes / VECTOR_OPS_PER_S
 
     def _axpy_memory(
         self, c: Contraction, rows: int, columns: int, depth: int, trips: int
@@ -234,15 +253,15 @@ class _Model:
         piece = self._piece(c.stream, self.program.axes[c.stream])
         width = blocks.vectors * self.registers.lanes
         if not blocks.k_block and width < columns:
-            piece = min(piece, width * self.bytes)
+            piece = min(piece, width * self._width(c.stream))
         seconds = self._access(c.stream, trips, piece=piece)
         if blocks.k_block:
             k_blocks = -(-depth // blocks.k_block)
             seconds += self._move(rows * columns * self.bytes, 2 * k_blocks * trips)
-            far = self._strides(c.stream)[c.depth.dim] * self.bytes % 4096 == 0
+            far = self._strides(c.stream)[c.depth.dim] * self._width(c.stream) % 4096 == 0
             if far and rows <= FEW_ROWS:  # more than 8 such rows fall out of one L1 set
                 seconds *= 1 + max(0, blocks.k_block - FEW_ROWS_K_BLOCK) / 32
-        size = self.program.elements(self.program.axes[c.stream]) * self.bytes
+        size = self.program.elements(self.program.axes[c.stream]) * self._width(c.stream)
         return seconds + self._move(size, trips * (-(-rows // blocks.rows) - 1))
 
     # -- memory
@@ -253,13 +272,14 @@ class _Model:
         The first touch of an array comes from memory, in contiguous pieces of `piece` bytes.
         """
         node, axes = self.program.nodes[v], self.program.axes[v]
-        size = self.program.elements(axes) * self.bytes
+        width = self._width(v)
+        size = self.program.elements(axes) * width
         is_argument = isinstance(node, Store) or self.plan.places[v].is_argument
         name = node.source if isinstance(node, Load) else f"v{v}"
         if not is_argument or name in self.seen:
             return self._move(size, trips)
         self.seen.add(name)
-        whole = math.prod(self.program.sizes[a.dim] for a in axes) * self.bytes
+        whole = math.prod(self.program.sizes[a.dim] for a in axes) * width
         tiles = size * self.program.tile_count(axes)
         cold = tiles
         if whole <= self.device.l3_bytes:  # one of the blocks that read it brings it in
@@ -300,7 +320,11 @@ class _Model:
             if strides[a.dim] != length:
                 break
             length *= self.program.chunk(a)
-        return length * self.bytes
+        return length * self._width(v)
+
+    def _width(self, v: ValueId) -> int:
+        """Bytes of an element of value v in memory."""
+        return self.registers.widths.of_value(self.program, v)
 
     def _strides(self, v: ValueId) -> Mapping[str, int]:
         node = self.program.nodes[v]

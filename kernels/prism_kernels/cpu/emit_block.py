@@ -72,9 +72,9 @@ class _Block:
         stack: tuple[DataDim, str] | None
         for i, node in enumerate(self.program.nodes):
             match node:
-                case Load(source=source):
-                    name = input_pointer(self.program, source)
-                    tensor, stack = self.program.inputs[source], None
+                case Load(source=target):
+                    name = input_pointer(self.program, target)
+                    tensor, stack = self.program.inputs[target], None
                 case Store(target=target, stack=stack):
                     name = output_pointer(self.program, target)
                     tensor = self.program.outputs[target]
@@ -84,7 +84,7 @@ class _Block:
                 continue
             seen.add(name)
             at = self._block_start(self.program.axes[i], dict(tensor.strides), stack)
-            base = f"argument(arrays, {tensor.position})"
+            base = w.argument(target, tensor.position)
             w.line(f"{name} = " + (f"offset({base}, {at})" if at else base))
 
     def _block_start(

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from prism_kernels.cpu import functions, intrinsics, vector
+from prism.dtypes import computed_in
+from prism_kernels.cpu import formats, functions, intrinsics, vector
 from prism_kernels.cpu.emit_block import emit_block
 from prism_kernels.cpu.library import LibraryCall, emit_call
 from prism_kernels.cpu.places import Planned
@@ -53,7 +54,7 @@ def {name}(index, thread, arrays):
 """
 
 _INTRINSICS = (
-    "absolute", "argument", "bound", "exp", "gelu_erf", "gelu_tanh", "load", "log", "maximum",
+    "absolute", "argument", "argument_of", "bound", "exp", "gelu_erf", "gelu_tanh", "load", "log", "maximum",
     "minimum", "offset", "sigmoid", "silu", "smaller", "sqrt", "stack", "store", "tanh",
 )  # fmt: skip
 
@@ -70,6 +71,7 @@ def emit_file(
     """The text of the kernel file for the planned tile programs of a graph."""
     programs = [plan.program for plan in plans]
     tensors = (t for p in programs for t in (*p.inputs.values(), *p.outputs.values()))
+    real = computed_in(dtype)
     workspace = 1 + max(t.position for t in tensors)
     makers: dict[str, str] = {}
     blocks = ""
@@ -77,19 +79,19 @@ def emit_file(
         if isinstance(plan, LibraryCall):
             blocks += emit_call(plan, name)
             continue
-        w = Writer(plan, dtype, registers.lanes)
+        w = Writer(plan, real, registers.lanes, stored=dtype)
         emit_block(w, registers, workspace)
         makers |= w.kernels
-        blocks += _BLOCK.format(dtype=dtype, name=name, body="\n".join(w.lines))
+        blocks += _BLOCK.format(dtype=real, name=name, body="\n".join(w.lines))
     kernels = "".join(f"{name} = {maker}\n" for name, maker in makers.items())
     return _TEMPLATE.format(
         title=title,
         header="\n".join(header),
         runtime=runtime_digest(),
-        dtype=dtype,
+        dtype=real,
         numpy="matmul, " if any(isinstance(plan, LibraryCall) for plan in plans) else "",
         imports=_imports(kernels + blocks),
-        lowest=float(-np.finfo(dtype).max),
+        lowest=float(-np.finfo(real).max),
         kernels=kernels,
         blocks=blocks,
     )
@@ -113,5 +115,5 @@ def _imports(code: str) -> str:
 @cache
 def runtime_digest() -> str:
     """A digest of the modules that emitted files import: machine code made with others is stale."""
-    sources = (Path(str(m.__file__)).read_bytes() for m in (functions, intrinsics, vector))
+    sources = (Path(str(m.__file__)).read_bytes() for m in (formats, functions, intrinsics, vector))
     return hashlib.sha256(b"\0".join(sources)).hexdigest()[:12]

@@ -19,6 +19,7 @@ from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
 from numba import types
 from numba.extending import intrinsic
 
+from prism_kernels.cpu.formats import I16, Narrow, is_narrow, narrowed, widened
 from prism_kernels.cpu.functions import FUNCTIONS, Emit, NumberFormat
 
 FASTMATH = frozenset({"contract", "reassoc", "nsz", "afn"})
@@ -27,6 +28,9 @@ estimate that is NaN at 0 and inf, and its gain is within noise (row softmax: 1-
 
 LLVM_TYPES = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 NUMBA_TYPES = {"float32": types.float32, "float64": types.float64}
+"""What kernels compute in."""
+STORED_TYPES = {**NUMBA_TYPES, "float16": Narrow("float16"), "bfloat16": Narrow("bfloat16")}
+"""What arguments and results are stored in."""
 
 NumbaType = Any
 """A Numba type or signature; Numba has no annotations for them."""
@@ -45,10 +49,34 @@ def signature(dtype: str) -> NumbaType:
     return types.void(types.int64, types.int64, arrays)
 
 
+def computed(element: NumbaType) -> NumbaType:
+    """The type that an element is computed with."""
+    return types.float32 if isinstance(element, Narrow) else element
+
+
+def load_element(builder: ir.IRBuilder, place: ir.Value) -> ir.Value:
+    """What `place` points to, as it is computed with."""
+    kind = place.type.pointee
+    if not is_narrow(kind):
+        return builder.load(place)
+    # as integers: what LLVM can do with `half` itself depends on the processor
+    bits = builder.load(builder.bitcast(place, I16.as_pointer()))
+    return widened(builder, bits, kind)
+
+
+def store_element(builder: ir.IRBuilder, value: ir.Value, place: ir.Value) -> None:
+    """Write a computed value to `place`, in the format that it points to."""
+    kind = place.type.pointee
+    if is_narrow(kind):
+        value = narrowed(builder, value, kind)
+        place = builder.bitcast(place, I16.as_pointer())
+    builder.store(value, place)
+
+
 def _load_element(
     _context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
 ) -> ir.Value:
-    return builder.load(builder.gep(args[0], [args[1]], inbounds=True))
+    return load_element(builder, builder.gep(args[0], [args[1]], inbounds=True))
 
 
 @intrinsic
@@ -58,11 +86,30 @@ def argument(_context: Context, pointers: NumbaType, i: NumbaType) -> Typed:
     return pointers.dtype(pointers, types.intp), _load_element
 
 
+@cache
+def argument_of(dtype: str) -> Intrinsic:
+    """As `argument`, for the arrays that are stored in `dtype`."""
+    kind = types.CPointer(STORED_TYPES[dtype])
+
+    def build(
+        context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
+    ) -> ir.Value:
+        pointer = builder.load(builder.gep(args[0], [args[1]], inbounds=True))
+        return builder.bitcast(pointer, context.get_value_type(kind))
+
+    @intrinsic
+    def stored_argument(_context: Context, pointers: NumbaType, i: NumbaType) -> Typed:
+        del i
+        return kind(pointers, types.intp), build
+
+    return stored_argument  # type: ignore[no-any-return]
+
+
 @intrinsic
 def load(_context: Context, pointer: NumbaType, i: NumbaType) -> Typed:
     """The element at `pointer[i]`, unchecked."""
     del i
-    return pointer.dtype(pointer, types.intp), _load_element
+    return computed(pointer.dtype)(pointer, types.intp), _load_element
 
 
 @intrinsic
@@ -86,10 +133,10 @@ def store(_context: Context, pointer: NumbaType, i: NumbaType, value: NumbaType)
     def build(
         context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
     ) -> ir.Value:
-        builder.store(args[2], builder.gep(args[0], [args[1]], inbounds=True))
+        store_element(builder, args[2], builder.gep(args[0], [args[1]], inbounds=True))
         return context.get_dummy_value()
 
-    return types.void(pointer, types.intp, pointer.dtype), build
+    return types.void(pointer, types.intp, computed(pointer.dtype)), build
 
 
 @intrinsic

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prism.dtypes import computed_in
 from prism.errors import KernelError
 from prism.record import digest
 from prism_kernels.cpu.device import maximum_threads
@@ -62,7 +63,7 @@ class CpuKernel:
         self._module = module  # keeps the machine code alive
         self._steps = _steps(module, meta["launches"])
         self._signature = Signature.of(meta)
-        dtype = self._signature.dtype
+        dtype = np.dtype(computed_in(self._signature.dtype.name))
         self._between = tuple(aligned_empty(tuple(t["shape"]), dtype) for t in meta["between"])
         elements: int = meta["workspace_elements"] * maximum_threads()
         self._workspace = aligned_empty((elements,), dtype)

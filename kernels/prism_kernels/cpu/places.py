@@ -7,7 +7,10 @@ Rules, in order:
 * small buffers lie on the stack (each an alloca of its own), large ones in the workspace;
 * rows whose stride is a multiple of 1 KB would share a few sets of the L1 cache: they are padded,
   and a small operand of a contraction that lies so is copied (`packs`). For the same reason an
-  output that is accumulated over the loop gets a padded buffer of its own.
+  output that is accumulated over the loop gets a padded buffer of its own;
+* what is stored narrower than it is computed is only read and written, never worked on in place:
+  buffers are as wide as the arithmetic, and a small operand that many rows of a stream meet is
+  widened once (`packs`).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import assert_never
 from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cpu.contraction import Contraction, Form, plan_contraction
 from prism_kernels.cpu.library import LibraryCall
+from prism_kernels.cpu.widths import Widths
 from prism_kernels.nests import Nests, form_nests
 from prism_kernels.tile import (
     Accumulate,
@@ -117,16 +121,17 @@ def output_pointer(program: TileProgram, target: str) -> str:
     return f"out_{clean}" + (f"_{twins.index(target)}" if len(twins) > 1 else "")
 
 
-def plan(program: TileProgram, element_bytes: int) -> Plan:
+def plan(program: TileProgram, widths: Widths) -> Plan:
     """Decide nests, forms and places."""
-    return _Planner(program, form_nests(program), element_bytes).run()
+    return _Planner(program, form_nests(program), widths).run()
 
 
 class _Planner:
-    def __init__(self, program: TileProgram, nests: Nests, element_bytes: int) -> None:
+    def __init__(self, program: TileProgram, nests: Nests, widths: Widths) -> None:
         self.program = program
         self.nests = nests
-        self.bytes = element_bytes
+        self.widths = widths
+        self.bytes = widths.computed
         self.users = program.users()
         self.places: dict[ValueId, Place] = {}
         self.contractions: dict[ValueId, Contraction] = {}
@@ -184,8 +189,10 @@ class _Planner:
     def _is_stored(self, i: ValueId) -> bool:
         """Whether a map's value must outlive its nest."""
         nest = self.nests.owner[i]
+        # an output in place spares the store; one that is narrower is stored to by the nest
+        kinds = (Contract, Store) if self.widths.are_equal else Contract
         return any(
-            self.nests.owner.get(j) != nest or isinstance(self.program.nodes[j], (Contract, Store))
+            self.nests.owner.get(j) != nest or isinstance(self.program.nodes[j], kinds)
             for j in self.users[i]
         )
 
@@ -238,6 +245,9 @@ class _Planner:
 
     def _can_be_output(self, i: ValueId, j: ValueId, store: Store, order: tuple[Axis, ...]) -> bool:
         axes = self.program.axes[i]
+        is_narrow = self.widths.of_value(self.program, j) != self.bytes
+        if is_narrow and not self._is_only_written(i, j):
+            return False
         if store.single or set(self.program.axes[j]) != set(axes):
             return False
         strides = dict(self.program.outputs[store.target].strides)
@@ -246,6 +256,21 @@ class _Planner:
         node = self.program.nodes[i]
         is_sum = isinstance(node, Accumulate) and node.kind is AccumulatorKind.SUM
         return not (is_sum and len(axes) > 1 and self._has_far_rows(axes, strides))
+
+    def _is_only_written(self, i: ValueId, reader: ValueId) -> bool:
+        """Whether value i is tiles put side by side, each computed whole, for one reader alone."""
+        node = self.program.nodes[i]
+        if isinstance(node, Map):
+            nest, owner = self.nests.owner[i], self.nests.owner
+            others = [j for j in self.users[i] if j != reader]
+            return all(
+                owner.get(j) == nest and not isinstance(self.program.nodes[j], Contract)
+                for j in others
+            )
+        is_joined = isinstance(node, Accumulate) and node.kind is AccumulatorKind.CONCAT
+        if not is_joined or node.scales or self.users[i] != (reader,):
+            return False
+        return self.nests.slices.get(node.operand) == i and self._is_only_written(node.operand, i)
 
     def _is_from_contraction(self, i: ValueId) -> bool:
         writers = [k for k, j in (*self.nests.sinks.items(), *self.nests.slices.items()) if j == i]
@@ -287,12 +312,14 @@ class _Planner:
             return
         place, axes = self.places[c.row], self.program.axes[c.row]
         must = c.form is Form.DOT and place.strides[c.depth.dim] != 1
+        width = self.widths.of_value(self.program, c.row)
         far = any(
-            self.program.chunk(a) > 1 and place.strides[a.dim] * self.bytes >= FAR_ROW_BYTES
+            self.program.chunk(a) > 1 and place.strides[a.dim] * width >= FAR_ROW_BYTES
             for a in c.rows
         )
         size = self.program.elements(axes) * self.bytes
-        if not must and not (place.is_argument and far and size <= PACK_BYTES):
+        helps = far or width != self.bytes
+        if not must and not (place.is_argument and helps and size <= PACK_BYTES):
             return
         order = (*c.batch, *c.rows, c.depth)
         copy = self._buffer(f"pack{c.row}", order)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prism_kernels.cpu.contraction import Contraction
+from prism_kernels.cpu.widths import Widths
 from prism_kernels.tile import Load, TileProgram
 
 LONG_STREAM_BYTES = 256 << 10
@@ -29,7 +30,7 @@ class Registers:
 
     vectors: int
     lanes: int
-    element_bytes: int
+    widths: Widths
     k_block: int = 0
     column_vectors: int = 0
     row_block: int = 0
@@ -47,13 +48,13 @@ class AxpyBlocks:
 
 
 def registers_of(
-    vector_registers: int, lanes: int, element_bytes: int, schedule: Mapping[str, int]
+    vector_registers: int, lanes: int, widths: Widths, schedule: Mapping[str, int]
 ) -> Registers:
     """Registers of the machine with the schedule's options."""
     return Registers(
         vector_registers,
         lanes,
-        element_bytes,
+        widths,
         k_block=schedule.get("KB", 0),
         column_vectors=schedule.get("NV", 0),
         row_block=schedule.get("MR", 0),
@@ -95,13 +96,13 @@ def _k_block(program: TileProgram, c: Contraction, regs: Registers, rows: int, c
 def stream_bytes(program: TileProgram, c: Contraction, regs: Registers) -> int:
     """What a block reads of the stream, all iterations together."""
     axes = program.axes[c.stream]
-    tile = program.elements(axes) * regs.element_bytes
+    tile = program.elements(axes) * regs.widths.of_value(program, c.stream)
     return tile * program.tile_count(axes)
 
 
 def dot_rows(program: TileProgram, c: Contraction, regs: Registers) -> int:
     """How many rows of the stream a DOT micro-kernel takes: a power of two."""
-    row_bytes = program.chunk(c.depth) * regs.element_bytes
+    row_bytes = program.chunk(c.depth) * regs.widths.of_value(program, c.stream)
     rows = min(program.elements(c.rows), regs.row_block or 8)
     # short rows follow each other in memory: one at a time reads a plain stream
     wish = 1 if row_bytes <= SHORT_ROW_BYTES else min(4, regs.vectors // rows)

@@ -16,12 +16,11 @@ from prism_kernels.cpu.kernel import CpuKernel, evict_caches, load_kernel
 from prism_kernels.cpu.library import LibraryCall, library_call
 from prism_kernels.cpu.places import Planned, plan
 from prism_kernels.cpu.registers import Registers, registers_of
+from prism_kernels.cpu.widths import DTYPES, Widths
 from prism_kernels.describe import array_metadata, describe
 from prism_kernels.lower import lower
 from prism_kernels.seal import seal
 from prism_kernels.tile import Intermediate
-
-_ELEMENT_BYTES = {"float32": 4, "float64": 8}
 
 
 class CpuTarget:
@@ -29,7 +28,7 @@ class CpuTarget:
 
     name = "cpu"
     measures = True
-    dtypes = tuple(_ELEMENT_BYTES)
+    dtypes = DTYPES
 
     def device(self) -> Device:
         """The machine at hand."""
@@ -42,7 +41,7 @@ class CpuTarget:
         )
         mu = MuGraph(graph, tuple(bind_sizes(graph.program, sizes).items()), pars)
         try:
-            plans, _ = _planned(mu, _ELEMENT_BYTES["float32"])
+            plans, _ = _planned(mu, Widths.of("float32"))
         except KernelError:
             return {}  # `refusal` says why
         return cost.schedules(plans, self._registers(mu, "float32"))
@@ -105,21 +104,21 @@ class CpuTarget:
         self, mu: MuGraph, dtype: str
     ) -> tuple[tuple[Planned, ...], tuple[Intermediate, ...]]:
         """The plans of a muGraph's kernels, and the tensors between them."""
-        if dtype not in _ELEMENT_BYTES:
-            raise KernelError(f"the cpu target runs {' and '.join(self.dtypes)}, not {dtype}")
-        size = _ELEMENT_BYTES[dtype]
-        plans, between = _planned(mu, size)
-        cost.check_resources(plans, between, size, device.maximum_threads())
+        if dtype not in self.dtypes:
+            raise KernelError(f"the cpu target runs {', '.join(self.dtypes)}, not {dtype}")
+        widths = Widths.of(dtype)
+        plans, between = _planned(mu, widths)
+        cost.check_resources(plans, between, widths, device.maximum_threads())
         return plans, between
 
     def _registers(self, mu: MuGraph, dtype: str) -> Registers:
-        size = _ELEMENT_BYTES[dtype]
-        lanes = device.vector_bits() // 8 // size
-        return registers_of(device.vector_registers(), lanes, size, dict(mu.schedule))
+        widths = Widths.of(dtype)
+        lanes = device.vector_bits() // 8 // widths.computed
+        return registers_of(device.vector_registers(), lanes, widths, dict(mu.schedule))
 
 
 def _planned(
-    mu: MuGraph, element_bytes: int
+    mu: MuGraph, widths: Widths
 ) -> tuple[tuple[Planned, ...], tuple[Intermediate, ...]]:
     """The plans of a muGraph's kernels, and the tensors between them.
 
@@ -129,7 +128,7 @@ def _planned(
     plans: list[Planned] = []
     for op, program in zip(mu.graph.kernels, lowered.programs, strict=True):
         call = library_call(program) if op.library else None
-        plans.append(call or plan(program, element_bytes))
+        plans.append(call or plan(program, widths))
     return tuple(plans), lowered.between
 
 

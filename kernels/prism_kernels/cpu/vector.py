@@ -22,6 +22,7 @@ from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
 from numba import types
 from numba.extending import intrinsic
 
+from prism_kernels.cpu.formats import I16, element_bytes, is_narrow, narrowed, widened
 from prism_kernels.cpu.intrinsics import (
     LLVM_TYPES,
     NUMBA_TYPES,
@@ -29,6 +30,7 @@ from prism_kernels.cpu.intrinsics import (
     Intrinsic,
     NumbaType,
     Typed,
+    load_element,
 )
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
@@ -44,7 +46,10 @@ def _const(value: int) -> ir.Constant:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Writes operations on vectors of `lanes` elements into an LLVM builder."""
+    """Writes operations on vectors of `lanes` elements into an LLVM builder.
+
+    Memory may be stored in a narrower format than `element`: its pointer says so.
+    """
 
     builder: ir.IRBuilder
     element: ir.Type
@@ -63,12 +68,7 @@ class Vectors:
     @property
     def suffix(self) -> str:
         """How LLVM spells the type in the names of overloaded intrinsics."""
-        return f"v{self.lanes}f{8 * self.element_bytes}"
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of an element; also the only alignment NumPy arrays promise."""
-        return 4 if self.element == ir.FloatType() else 8
+        return f"v{self.lanes}f{8 * element_bytes(self.element)}"
 
     def declare(self, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
         """An LLVM function by name (llvmlite cannot mangle vector overloads itself)."""
@@ -81,16 +81,21 @@ class Vectors:
             pointer = self.builder.gep(pointer, [i])
         return pointer
 
-    def load(self, pointer: ir.Value) -> ir.Value:
-        """A vector from memory."""
-        value = self.builder.load(self.builder.bitcast(pointer, self.kind.as_pointer()))
-        value.align = self.element_bytes
-        return value
+    def load(self, pointer: ir.Value, lanes: int = 0) -> ir.Value:
+        """A vector (of another length, if given) from memory."""
+        stored, count = pointer.type.pointee, lanes or self.lanes
+        kind = ir.VectorType(I16 if is_narrow(stored) else self.element, count)
+        value = self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()))
+        value.align = element_bytes(stored)  # no more is promised of NumPy's arrays
+        return widened(self.builder, value, stored) if is_narrow(stored) else value
 
     def store(self, value: ir.Value, pointer: ir.Value) -> None:
         """A vector (of any length) to memory."""
+        stored = pointer.type.pointee
+        if is_narrow(stored):
+            value = narrowed(self.builder, value, stored)
         target = self.builder.bitcast(pointer, value.type.as_pointer())
-        self.builder.store(value, target).align = self.element_bytes
+        self.builder.store(value, target).align = element_bytes(stored)
 
     def fma(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
         """The sum x * y + z."""
@@ -115,25 +120,33 @@ class Vectors:
 
     def masked_load(self, pointer: ir.Value, mask: ir.Value) -> ir.Value:
         """A vector from memory, 0 where masked off; those lanes are not read."""
-        source = self.builder.bitcast(pointer, self.kind.as_pointer())
+        stored = pointer.type.pointee
+        kind, suffix, align = self._in_memory(stored)
+        source = self.builder.bitcast(pointer, kind.as_pointer())
         function = self.declare(
-            f"llvm.masked.load.{self.suffix}.p0",
-            self.kind,
-            [source.type, I32, ir.VectorType(I1, self.lanes), self.kind],
+            f"llvm.masked.load.{suffix}.p0", kind, [source.type, I32, mask.type, kind]
         )
-        align = ir.Constant(I32, self.element_bytes)
-        return self.builder.call(function, [source, align, mask, self.zero])
+        value = self.builder.call(function, [source, align, mask, ir.Constant(kind, None)])
+        return widened(self.builder, value, stored) if is_narrow(stored) else value
 
     def masked_store(self, value: ir.Value, pointer: ir.Value, mask: ir.Value) -> None:
         """Write the lanes that are not masked off."""
-        target = self.builder.bitcast(pointer, self.kind.as_pointer())
+        stored = pointer.type.pointee
+        kind, suffix, align = self._in_memory(stored)
+        if is_narrow(stored):
+            value = narrowed(self.builder, value, stored)
+        target = self.builder.bitcast(pointer, kind.as_pointer())
         function = self.declare(
-            f"llvm.masked.store.{self.suffix}.p0",
-            ir.VoidType(),
-            [self.kind, target.type, I32, ir.VectorType(I1, self.lanes)],
+            f"llvm.masked.store.{suffix}.p0", ir.VoidType(), [kind, target.type, I32, mask.type]
         )
-        align = ir.Constant(I32, self.element_bytes)
         self.builder.call(function, [value, target, align, mask])
+
+    def _in_memory(self, stored: ir.Type) -> tuple[ir.Type, str, ir.Constant]:
+        """The type, its spelling and the alignment of a vector in memory."""
+        align = ir.Constant(I32, element_bytes(stored))
+        if is_narrow(stored):
+            return ir.VectorType(I16, self.lanes), f"v{self.lanes}i16", align
+        return self.kind, self.suffix, align
 
     def counted_loop(
         self, stop: ir.Value, step: int, carried: Sequence[ir.Value], body: Step
@@ -196,7 +209,7 @@ def axpy(  # noqa: PLR0913 - the options of one family of kernels
             column = v.at(x, builder.mul(k, x_k))
             out = []
             for m in range(rows):
-                factor = v.splat(builder.load(v.at(column, builder.mul(x_row, _const(m)))))
+                factor = v.splat(load_element(builder, v.at(column, builder.mul(x_row, _const(m)))))
                 out += [v.fma(factor, ws[j], sums[m * vectors + j]) for j in range(vectors)]
             return out
 
@@ -222,9 +235,9 @@ def axpy(  # noqa: PLR0913 - the options of one family of kernels
         depth: NumbaType,
         columns: NumbaType,
     ) -> Typed:
-        del acc, acc_row, x, x_row, x_k, w, w_k, depth, columns
-        i, p = types.intp, types.CPointer(element)
-        return types.void(p, i, p, i, i, p, i, i, i), build
+        del acc_row, x_row, x_k, w_k, depth, columns
+        i = types.intp
+        return types.void(acc, i, x, i, i, w, i, i, i), build
 
     return kernel  # type: ignore[no-any-return]
 
@@ -282,9 +295,9 @@ def dot(  # noqa: PLR0913 - the options of one family of kernels
         w_row: NumbaType,
         depth: NumbaType,
     ) -> Typed:
-        del s, s_row, x, x_row, w, w_row, depth
-        i, p = types.intp, types.CPointer(element)
-        return types.void(p, i, p, i, p, i, i), build
+        del s_row, x_row, w_row, depth
+        i = types.intp
+        return types.void(s, i, x, i, w, i, i), build
 
     return kernel  # type: ignore[no-any-return]
 
@@ -308,7 +321,5 @@ def _transposed_sums(v: Vectors, sums: list[ir.Value]) -> ir.Value:
 def _store_sums(v: Vectors, sums: ir.Value, place: ir.Value, *, add: bool) -> None:
     """Write the sums to memory, or add them to what is there."""
     if add:
-        old = v.builder.load(v.builder.bitcast(place, sums.type.as_pointer()))
-        old.align = v.element_bytes
-        sums = v.builder.fadd(old, sums)
+        sums = v.builder.fadd(v.load(place, sums.type.count), sums)
     v.store(sums, place)

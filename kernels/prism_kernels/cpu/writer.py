@@ -21,10 +21,12 @@ __all__ = ["Extent", "Writer"]
 class Writer(writer.Writer):
     """The source of one block function, line by line."""
 
-    def __init__(self, plan: Plan, dtype: str, lanes: int) -> None:
+    def __init__(self, plan: Plan, dtype: str, lanes: int, *, stored: str = "") -> None:
         super().__init__(plan.program)
         self.plan = plan
         self.dtype = dtype
+        self.stored = stored or dtype
+        """What arguments and results are stored in, and `dtype` what all else is."""
         self.lanes = lanes
         self.kernels: dict[str, str] = {}
         """Micro-kernels and buffer makers the block uses: name -> how to make it."""
@@ -86,6 +88,13 @@ class Writer(writer.Writer):
     def store(self, place: Place, axes: Iterable[Axis], value: str) -> None:
         """Write `value` to a place at the current position."""
         self.line(f"store({self.pointer(place)}, {self.index(place, axes)}, {value})")
+
+    def argument(self, name: str, position: int) -> str:
+        """The expression that points to the array of a kernel-level tensor."""
+        function = "argument"
+        if self.stored != self.dtype and not self.program.is_between(name):
+            function = self.kernel(f"{self.stored}_argument", f"argument_of({self.stored!r})")
+        return f"{function}(arrays, {position})"
 
     def fill(self, place: Place, axes: tuple[Axis, ...], value: str) -> None:
         """Set a whole place to `value`."""

@@ -50,7 +50,8 @@ def pointer_to(dtype: str) -> NumbaType:
     return types.CPointer(STORAGE[dtype])
 
 
-def _element(builder: ir.IRBuilder, pointer: ir.Value, index: ir.Value) -> ir.Value:
+def element_address(builder: ir.IRBuilder, pointer: ir.Value, index: ir.Value) -> ir.Value:
+    """The address of element `index` of what a parameter points to."""
     return builder.gep(pointer, [builder.zext(index, I64)], inbounds=True)
 
 
@@ -82,7 +83,7 @@ def _loader(dtype: str, convert: Convert) -> Intrinsic:
     def build(
         _context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
     ) -> ir.Value:
-        return convert(builder, builder.load(_element(builder, *args)))
+        return convert(builder, builder.load(element_address(builder, *args)))
 
     @intrinsic
     def load(_context: Context, pointer: NumbaType, index: NumbaType) -> Typed:
@@ -97,7 +98,7 @@ def _storer(dtype: str, convert: Convert) -> Intrinsic:
         context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
     ) -> ir.Value:
         pointer, index, value = args
-        builder.store(convert(builder, value), _element(builder, pointer, index))
+        builder.store(convert(builder, value), element_address(builder, pointer, index))
         return context.get_dummy_value()
 
     @intrinsic
@@ -126,7 +127,7 @@ def atomic_add_float32(
     def build(
         context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
     ) -> ir.Value:
-        address, value = _element(builder, args[0], args[1]), args[2]
+        address, value = element_address(builder, args[0], args[1]), args[2]
         kind = ir.FunctionType(F32, [address.type, F32])
         name = "llvm.nvvm.atomic.load.add.f32.p0f32"
         add = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)

@@ -9,7 +9,14 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-MODULES = ("dialect.py", "functions.py", "intrinsics.py", "loops.py")
+MODULES = (
+    "dialect.py",
+    "functions.py",
+    "intrinsics.py",
+    "loops.py",
+    "tensor_cores.py",
+    "tensor_dialect.py",
+)
 
 
 @cache

@@ -36,6 +36,13 @@ EXPRESSIONS = {
 COMBINE = {"sum": "{0} + {1}", "max": "maximum({0}, {1})"}
 """Reduction -> how two partial results become one."""
 
+IN_ANY_ORDER = {**COMBINE, "sum": "plus({0}, {1})"}
+"""The same, where the emitter's runtime has an addition that may be moved about.
+
+Of a sum's own additions alone: the program's are kept in order, `hi - lo + eps` is not
+`hi + (eps - lo)` in floating point.
+"""
+
 DIVISIONS = {
     "div": "divide({0}, {1})",
     "reciprocal": "divide({one}, {0})",

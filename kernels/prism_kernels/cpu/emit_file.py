@@ -54,8 +54,9 @@ def {name}(index, thread, arrays):
 """
 
 _INTRINSICS = (
-    "absolute", "argument", "argument_of", "bound", "exp", "gelu_erf", "gelu_tanh", "load", "log", "maximum",
-    "minimum", "offset", "sigmoid", "silu", "smaller", "sqrt", "stack", "store", "tanh",
+    "absolute", "argument", "argument_of", "bound", "exp", "gelu_erf", "gelu_tanh", "load",
+    "log", "maximum", "minimum", "offset", "plus", "sigmoid", "silu", "smaller", "sqrt",
+    "stack", "store", "tanh",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import assert_never
 from prism.ir import AccumulatorKind
 from prism_kernels.cpu.places import Place, output_pointer
 from prism_kernels.cpu.writer import Writer
-from prism_kernels.expressions import COMBINE, expression
+from prism_kernels.expressions import IN_ANY_ORDER, expression
 from prism_kernels.nests import Nest
 from prism_kernels.tile import (
     Accumulate,
@@ -191,7 +191,7 @@ class _Nest:
     def _reduce(self, i: ValueId) -> None:
         node = self.program.nodes[i]
         term = " * ".join(self.values[j] for j in operands(node))
-        combine = COMBINE[self._operator(i)]
+        combine = IN_ANY_ORDER[self._operator(i)]
         if i in self.local:
             self.w.line(f"r{i} = {combine.format(f'r{i}', term)}")
             return
@@ -202,7 +202,7 @@ class _Nest:
         """After the innermost loop: store a local reduction, or add it into its accumulator."""
         place, axes = self.plan.places[i], self.program.axes[i]
         if i in self.plan.nests.sinks:
-            combine = COMBINE[self._operator(i)]
+            combine = IN_ANY_ORDER[self._operator(i)]
             self.w.store(place, axes, combine.format(self.w.load(place, axes), f"r{i}"))
         else:
             self.w.store(place, axes, f"r{i}")
@@ -230,7 +230,7 @@ class _Nest:
             w.line(f"store({self._at(row, axes)}, {value})")
             return
         at = self._at(place, axes)
-        combine = COMBINE["sum" if node.kind is AccumulatorKind.SUM else "max"]
+        combine = IN_ANY_ORDER["sum" if node.kind is AccumulatorKind.SUM else "max"]
         w.line(f"store({at}, {combine.format(f'load({at})', value)})")
 
     # -- addresses

@@ -18,6 +18,9 @@ from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
 
 I32 = ir.IntType(32)
 
+REORDERED = ("contract", "reassoc", "nsz")
+"""Fast-math flags of a sum's additions."""
+
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
@@ -296,5 +299,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
     "maximum": ScalarFunction(2, lambda e, x, y: e.call("llvm.maximum", x, y)),
     "minimum": ScalarFunction(2, lambda e, x, y: e.call("llvm.minimum", x, y)),
     "bound": ScalarFunction(1, _bound),
+    # an addition of a sum, which LLVM may reorder
+    "plus": ScalarFunction(2, lambda e, x, y: e.builder.fadd(x, y, flags=REORDERED)),
 }
 """Name -> function. The names are those of `prism_kernels.cpu.intrinsics`."""

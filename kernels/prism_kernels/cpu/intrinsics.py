@@ -22,9 +22,10 @@ from numba.extending import intrinsic
 from prism_kernels.cpu.formats import I16, Narrow, is_narrow, narrowed, widened
 from prism_kernels.cpu.functions import FUNCTIONS, Emit, NumberFormat
 
-FASTMATH = frozenset({"contract", "reassoc", "nsz", "afn"})
+FASTMATH = frozenset({"contract", "nsz", "afn"})
 """Never nnan or ninf, which make masks with -inf undefined. Nor arcp: 1 / sqrt(x) would become an
-estimate that is NaN at 0 and inf, and its gain is within noise (row softmax: 1-4 %)."""
+estimate that is NaN at 0 and inf, and its gain is within noise (row softmax: 1-4 %). Nor reassoc,
+by which an eps is swallowed: `plus` alone, the addition of sums, has it."""
 
 LLVM_TYPES = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 NUMBA_TYPES = {"float32": types.float32, "float64": types.float64}
@@ -210,3 +211,4 @@ gelu_erf = _scalar_function("gelu_erf")
 maximum = _scalar_function("maximum")
 minimum = _scalar_function("minimum")
 bound = _scalar_function("bound")
+plus = _scalar_function("plus")

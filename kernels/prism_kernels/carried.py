@@ -36,10 +36,10 @@ Stack = tuple[DataDim, str]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A reference in memory: its tensor, and the axis it is a max over."""
+    """A reference in memory: its tensor, and the axes it is a max over."""
 
     tensor: Intermediate
-    over: DataDim
+    over: frozenset[DataDim]
 
 
 @dataclass(slots=True)
@@ -65,7 +65,9 @@ class Memory:
         between: Sequence[Intermediate],
     ) -> None:
         self.builder = Builder(program.loops)
-        self.summed_axis: dict[ValueId, DataDim] = {}  # reference -> the axis it is a max over
+        self.summed_axes: dict[
+            ValueId, frozenset[DataDim]
+        ] = {}  # reference -> what it is a max over
         self._program = program
         self._carried = carried
         self._names = {*(t.name for t in between), *program.inputs, *program.outputs}
@@ -84,7 +86,7 @@ class Memory:
         for stored, c in self._carried.references.get(node.source, ()):
             order = (by_dim[d] for d in stored.tensor.dims)
             m = self.builder.add(Load(stored.tensor.name), order)
-            self.summed_axis[m] = stored.over
+            self.summed_axes[m] = stored.over
             out[m] = c
         return out
 
@@ -121,7 +123,7 @@ class Memory:
                 tuple(self._program.sizes[d] for d in dims),
             )
             self.builder.add(Store(m, tensor.name, single, stack), axes)
-            self._stored[m, stack] = Stored(tensor, self.summed_axis[m])
+            self._stored[m, stack] = Stored(tensor, self.summed_axes[m])
         return self._stored[m, stack]
 
     def _free_name(self, name: str) -> str:

@@ -2,7 +2,7 @@
 
 Algebra knows that softmax does not change when its logits are shifted, so a searched graph may take
 a bare exp(x) where the program takes exp(x - max x), and `range_safe` cannot always put a reference
-back. `unguarded` says what in a tile program may overflow, or vanish and be divided by, although
+back. `look` says what in a tile program may overflow, or vanish and be divided by, although
 nothing does in the program. Every value that depends on an exponential has a `Size`:
 
 | size    | what is known                           | for example                            |
@@ -104,9 +104,22 @@ def own_values(program: TileProgram) -> OwnValues:
     return own
 
 
-def unguarded(program: TileProgram, own: OwnValues) -> str | None:
-    """What may leave the range of floating point though the program does not; None if nothing."""
-    return _Guards(program, own).fault()
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What may leave the range of floating point though the program does not (None: nothing).
+
+    `bare`: how many exponentials may leave it because the program's own may.
+    """
+
+    fault: str | None
+    bare: int
+
+
+def look(program: TileProgram, own: OwnValues) -> Guarded:
+    """Whether the exponentials of a tile program stay in range."""
+    guards = _Guards(program, own)
+    fault = guards.fault()
+    return Guarded(fault, guards.bare())
 
 
 class _Guards:
@@ -132,6 +145,13 @@ class _Guards:
                 extent = _LARGE
             self._extents.append(extent)
         return None
+
+    def bare(self) -> int:
+        """How many exponentials may be of any size."""
+        return sum(
+            isinstance(node, Map) and node.op == "exp" and extent.size is Size.LARGE
+            for node, extent in zip(self._program.nodes, self._extents, strict=False)
+        )
 
     def _extent(self, i: ValueId, node: TileNode) -> _Extent | None:
         """The extent of a value; None where the rules do not allow it."""
@@ -206,6 +226,8 @@ class _Guards:
             return _BOUNDED if left.size is Size.DATA else left
         if right.size is Size.DATA:
             return _BOUNDED if left.size in _TAME else _LARGE
+        if right.peak and self._readings[ids[1]].shift:
+            return None  # it is 1 somewhere, and may vanish elsewhere
         return _LARGE if self._readings[ids[1]].term in self._own.divisors else None
 
     def _of_unary(self, op: str, operand: ValueId, read: _Extent) -> _Extent | None:

@@ -40,9 +40,8 @@ from prism.ir import (
     varies_along,
 )
 from prism_kernels.builder import Builder
-from prism_kernels.guards import OwnValues, own_values, unguarded
-from prism_kernels.joined import joined
-from prism_kernels.range_safe import safe_forms
+from prism_kernels.forms import in_range
+from prism_kernels.guards import OwnValues, own_values
 from prism_kernels.tile import (
     Accumulate,
     Axis,
@@ -81,25 +80,7 @@ def lower(mu: MuGraph, *, has_library: bool = False) -> Lowered:
     nodes = [node for program in plain.programs for node in program.nodes]
     if not any(isinstance(n, Map) and n.op == "exp" for n in nodes):
         return plain
-    own = _own_values(mu.graph.program, mu.sizes)
-    fault: str | None = None
-    for form in safe_forms(plain):
-        found = _divided_by_running(form) or unguarded(joined(form.programs, dict(mu.sizes)), own)
-        if found is None:
-            return form
-        fault = fault or found
-    raise KernelError(fault or "")
-
-
-def _divided_by_running(form: Lowered) -> str | None:
-    """Why a running reference cannot be followed: a quotient by it grows as the reference does.
-
-    Before the first iteration the reference is the lowest number, and the factor infinite.
-    """
-    for node in (node for program in form.programs for node in program.nodes):
-        if isinstance(node, Accumulate) and any(c < 0 for _, c in node.scales):
-            return "what is added up over the loop is divided by exponentials of other iterations"
-    return None
+    return in_range(plain, dict(mu.sizes), _own_values(mu.graph.program, mu.sizes))
 
 
 @lru_cache(maxsize=64)

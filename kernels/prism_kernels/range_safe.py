@@ -1,8 +1,8 @@
 """Rewrites exp so that no intermediate overflows where the result does not.
 
 Algebra over the reals moves exp about freely; in floating point exp(100) is inf. So an exp(x) whose
-value is summed over exactly one axis r is computed as e = exp(x - m) with a *reference* m = max_r x
-of the value's remaining dims. Values then carry references: the true value is v * exp(sum c m) for
+value is summed over the axes r is computed as e = exp(x - m) with a *reference* m = max_r x of the
+value's remaining dims. Values then carry references: the true value is v * exp(sum c m) for
 {m: c}. The rules:
 
 | operator                    | references of the result                | else materialise        |
@@ -34,24 +34,23 @@ summed that a later kernel has to materialise. (*) A sum along which a loaded re
 rescales: with M the largest m along the axis, sum v exp(c m) = (sum v exp(c (m - M))) exp(c M).
 This is how the parts of flash decoding are put together.
 
-What this leaves of exponentials that the program does not take, `guards` refuses.
+`forms` chooses the axes where there are several; what is left of exponentials that the program
+does not take, `guards` refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import islice, product
 from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
-from prism_kernels.carried import Carried, Memory, References, without_unread
+from prism_kernels.carried import Memory, References
 from prism_kernels.sums import Sums
 from prism_kernels.tile import (
     Accumulate,
     Contract,
     Load,
-    Lowered,
     Map,
     Reduce,
     Running,
@@ -78,75 +77,31 @@ _ALIKE = frozenset({"add", "sub", "maximum", "minimum"})
 _POWERS: Mapping[float, tuple[str, ...]] = {0.5: ("sqrt",), 1.0: (), 2.0: ("square",)}
 """Exponents by which a sum rescales, and the operators that take a factor to that power."""
 
-_MOST_CHOICES = 16
-
 Exp = tuple[int, ValueId]
 """An exp of a graph: its kernel and its node."""
 
 
-def safe_forms(plain: Lowered) -> Iterator[Lowered]:
-    """The programs with every exp that is summed over one axis in range-safe form; then others.
-
-    An exp summed over several axes is plain in the first form. In others it has a reference over
-    one of them, which does where sums over that axis are divided by first. The last form are the
-    programs as they stand.
-    """
-    exps = [
-        (k, i)
-        for k, program in enumerate(plain.programs)
-        for i, n in enumerate(program.nodes)
-        if isinstance(n, Map) and n.op == "exp"
-    ]
-    if exps:
-        first, several = _rewritten(plain, {})
-        yield first
-        ways = [[(exp, dim) for dim in (None, *sorted(several.get(exp, ())))] for exp in exps]
-        for choice in islice(product(*ways), 1, _MOST_CHOICES):
-            yield _rewritten(plain, {exp: dim for exp, dim in choice if dim is not None})[0]
-    yield plain
-
-
-def _rewritten(
-    plain: Lowered, chosen: Mapping[Exp, DataDim]
-) -> tuple[Lowered, dict[Exp, set[DataDim]]]:
-    """The range-safe programs for a choice of axes, and the axes of each exp to choose from."""
-    sums, known = Sums(plain.programs), frozenset[str]()
-    while True:
-        carried = Carried({}, known)
-        several: dict[Exp, set[DataDim]] = {}
-        programs: list[TileProgram] = []
-        between = list(plain.between)
-        for k, program in enumerate(plain.programs):
-            step = _Pass(k, program, chosen, sums, Memory(program, carried, between))
-            programs.append(step.run())
-            several |= step.several
-            between += step.memory.added
-        if carried.plain == known:
-            return without_unread(programs, plain.between, between), several
-        known = carried.plain  # some tensors are needed as they are: store these so
-
-
-class _Pass:
-    """One run over a program; `safe` and `twin` map old values to their two new forms."""
+class RangeSafe:
+    """One run of the pass over a program; `safe` and `twin` map old values to their new forms."""
 
     def __init__(
         self,
         kernel: int,
         program: TileProgram,
-        chosen: Mapping[Exp, DataDim],
+        chosen: Mapping[Exp, frozenset[DataDim]],
         sums: Sums,
         memory: Memory,
     ) -> None:
         self.kernel = kernel
         self.old = program
-        self.chosen = chosen  # exp -> the axis of its reference, of several
-        self.several: dict[Exp, set[DataDim]] = {}  # exp -> the axes to choose from
+        self.chosen = chosen  # exp -> the axes of its reference, of several
+        self.several: dict[Exp, frozenset[DataDim]] = {}  # exp -> the axes to choose from
         self.sums = sums
         self.new = memory.builder
         self.safe: list[ValueId] = []
         self.references: list[References] = []  # of the safe form of each old value
         self.twin: dict[ValueId, ValueId] = {}
-        self.summed_axis = memory.summed_axis  # reference -> the axis it is a max over
+        self.summed_axes = memory.summed_axes  # reference -> the axes it is a max over
         self.loaded: set[ValueId] = set()  # references from memory, and their maxima
         self.memory = memory
 
@@ -219,7 +174,7 @@ class _Pass:
                 continue
             if m not in self.loaded or c not in _POWERS:
                 return None
-            top = self._largest(m, dim)
+            top = self._largest(m, frozenset({dim}))
             self.loaded.add(top)
             value = self._times_power(value, m, top, c)
             del references[m]
@@ -268,26 +223,28 @@ class _Pass:
         axes, exp = self.new.axes[x], (self.kernel, i)
         summed = here & {a.dim for a in axes}
         summed |= later & {a.dim for a in axes if not self.old.is_split(a)}
+        over = frozenset(summed)
         if len(summed) > 1:
-            self.several[exp] = summed
-            summed = {self.chosen[exp]} if exp in self.chosen else set()
-        if not summed or self._is_never_positive(x):
+            self.several[exp] = over
+            over = self.chosen.get(exp, over)
+        if not over or self._is_never_positive(x):
             return self.new.add(Map("exp", (x,))), {}
-        (dim,) = summed
-        reference = self._largest(x, dim)
+        reference = self._largest(x, over)
         shifted = self.new.add(Map("sub", (x, reference)))
         return self.new.add(Map("exp", (shifted,))), {reference: 1.0}
 
-    def _largest(self, x: ValueId, dim: DataDim) -> ValueId:
-        """The largest x along an axis, as a reference: finite, running where the loop cuts it."""
-        axis = next(a for a in self.new.axes[x] if a.dim == dim)
-        largest = self.new.add(Reduce("max", x, dim))
+    def _largest(self, x: ValueId, over: frozenset[DataDim]) -> ValueId:
+        """The largest x along axes, as a reference: finite, running where the loop cuts one."""
+        axes = sorted((a for a in self.new.axes[x] if a.dim in over), key=lambda a: a.dim)
+        largest = x
+        for axis in axes:
+            largest = self.new.add(Reduce("max", largest, axis.dim))
         around = self.old.loop_at(self.new.stages[x])
-        if axis.looped and self.old.loop_of(axis) == around:
+        if any(a.looped and self.old.loop_of(a) == around for a in axes):
             reference = self.new.add(Running(largest))
         else:
             reference = self.new.add(Map("bound", (largest,)))
-        self.summed_axis[reference] = dim
+        self.summed_axes[reference] = over
         return reference
 
     def _is_never_positive(self, x: ValueId) -> bool:
@@ -295,9 +252,10 @@ class _Pass:
         node = self.new.nodes[x]
         if not (isinstance(node, Map) and node.op == "sub"):
             return False
-        left, right = node.operands
-        top = self.new.nodes[right]
-        return isinstance(top, Reduce) and top.op == "max" and top.operand == left
+        left, top = node.operands
+        while isinstance(largest := self.new.nodes[top], Reduce) and largest.op == "max":
+            top = largest.operand
+        return top == left != node.operands[1]
 
     def _accumulate(self, node: Accumulate) -> tuple[ValueId, References]:
         scales: list[tuple[ValueId, float]] = []
@@ -318,7 +276,7 @@ class _Pass:
     def _followed(self, value: ValueId, m: ValueId, c: float) -> tuple[ValueId, ValueId]:
         """A value relative to m, another one in each iteration, relative to a running reference."""
         running = self.new.add(Running(m))
-        self.summed_axis[running] = self.summed_axis[m]
+        self.summed_axes[running] = self.summed_axes[m]
         if m in self.loaded:
             self.loaded.add(running)
         return self._times_power(value, m, running, c), running
@@ -335,7 +293,7 @@ class _Pass:
             after = self.new.add(Accumulate(node.kind, m, node.dim))
         else:
             return None
-        self.summed_axis[after] = self.summed_axis[m]
+        self.summed_axes[after] = self.summed_axes[m]
         if m in self.loaded:
             self.loaded.add(after)
         return after
@@ -358,7 +316,7 @@ class _Pass:
     def _is_summed(self, i: ValueId) -> bool:
         """Whether old value i has no axis left over which one of its references is a max."""
         dims = {a.dim for a in self.new.axes[self.safe[i]]}
-        return not any(self.summed_axis[m] in dims for m in self.references[i])
+        return not any(self.summed_axes[m] & dims for m in self.references[i])
 
     def _exponent(self, references: References) -> ValueId:
         """The sum of c m."""

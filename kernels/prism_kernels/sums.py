@@ -34,6 +34,8 @@ class Sums:
                 match program.nodes[j]:
                     case Reduce(op="sum", dim=dim) | Contract(dim=dim):
                         here.add(dim)
+                        if j not in seen:
+                            todo.append(j)
                     case Map(op=op) if op in TRANSPARENT and j not in seen:
                         todo.append(j)
                     case Accumulate() if j not in seen:

@@ -212,3 +212,50 @@ def test_an_exp_that_is_not_summed_stays_plain(compiled):
     (out,) = compiled(mugraph(program, {"n": 5}))(x)
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(out, np.exp(x), rtol=1e-6, atol=1e-37)
+
+
+TWO_AXES = parse_program("""
+program two_axes
+  dims n, a, b
+  args x[n, a, b]
+  x = input x[n, a, b]
+  %1 = exp(x)
+  %2 = sum[a](%1)
+  %3 = sum[b](%2)
+  %4 = div(%1, %3)
+  return %4[n, a, b]
+""")
+
+POOLED = parse_program("""
+program pooled
+  dims n, d
+  args x[n, d]
+  x = input x[n, d]
+  %1 = exp(x)
+  %2 = sum[d](%1)
+  %3 = div(%1, %2)
+  %4 = sum[n](%3)
+  return %4[d]
+""")
+
+
+@pytest.mark.parametrize("loop", [None, "a", "b"])
+@pytest.mark.parametrize("in_body", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 2000.0])
+def test_a_softmax_over_two_axes_has_one_reference_for_both(compiled, rng, loop, in_body, scale):
+    sizes = {"n": 3, "a": 13, "b": 18}
+    (x,) = random_arguments(TWO_AXES, sizes, rng, scale=scale)
+    counts = {"x": 3, **({"i": 4} if loop else {})}
+    mu = mugraph(TWO_AXES, sizes, {"x": "n"}, loop, counts, in_body=lambda i: in_body)
+    (out,) = run_filled(compiled(mu), (x,))
+    assert relative_error(out, softmax(x, (1, 2))) <= TOLERANCE["float32"]
+
+
+@pytest.mark.parametrize("loop", [None, "n", "d"])
+def test_rows_far_apart_keep_a_reference_each_where_each_is_divided_by_its_sum(compiled, rng, loop):
+    sizes = {"n": 4, "d": 30}
+    (x,) = random_arguments(POOLED, sizes, rng)
+    x += np.float32([[0], [-300], [300], [-50]])
+    counts = {"x": 1, **({"i": 2} if loop else {})}
+    (out,) = run_filled(compiled(mugraph(POOLED, sizes, {}, loop, counts)), (x,))
+    assert relative_error(out, softmax(x).sum(0)) <= TOLERANCE["float32"]

@@ -11,6 +11,8 @@ from tune.graphs import MATMUL, matmul_graph
 import prism
 from prism.driver import optimize, tune
 from prism.ir import SGraph
+from prism.record import RecordFile
+from prism.report import resources_text
 from prism.scope import Scope
 from prism.verdict import Verdict
 
@@ -34,12 +36,16 @@ class Found:
     scope: Scope = field(default_factory=Scope)
 
 
-def test_a_looped_matmul_is_tuned_at_ragged_sizes():
+def test_a_looped_matmul_is_tuned_at_ragged_sizes(tmp_path):
     found = Found(MATMUL, (Graph("g0", matmul_graph()),))
-    result = tune(found, {"n": 3, "d": 101, "h": 67}, trials=2, strategy="random", seed=1)
+    sizes, records = {"n": 3, "d": 101, "h": 67}, tmp_path / "trials.jsonl"
+    result = tune(found, sizes, trials=2, strategy="random", seed=1, records=records)
     assert result.outcomes == {"ok": 2}
     assert result.best.max_error < 1e-5
     assert "def block" in result.best.source
+    overheads = [t.facts["launch_overhead_s"] for t in RecordFile(records).read()]
+    assert all(1e-7 < seconds < 1e-2 for seconds in overheads)
+    assert "an empty kernel takes" in resources_text(result.best.facts)
 
 
 def rms_linear(x: "n d", g: "d", w: "d h"):

@@ -50,17 +50,43 @@ CANCEL = Gap(
 
 EXP_ABOVE = Gap(
     "an exponential is above its operand",
-    "needs the fact x < exp(x); true, of no use in a kernel",
+    "needs the fact x < exp(x), and what follows; true, of no use in a kernel",
     is_sound=True,
     rules="""
 (rewrite (Maximum x (Exp x)) (Exp x) :ruleset algebra-verify :name "gap-maximum-exp")
 (rewrite (Maximum (Exp x) x) (Exp x) :ruleset algebra-verify :name "gap-exp-maximum")
+(rewrite (Maximum x (Exp (Exp x))) (Exp (Exp x))
+  :ruleset algebra-verify :name "gap-maximum-exp-exp")
+(rewrite (Maximum (Exp x) (Sub x (Exp x))) (Exp x)
+  :ruleset algebra-verify :name "gap-maximum-exp-sub-exp")
+(rewrite (Maximum x (Sum (Exp x) k)) (Sum (Exp x) k)
+  :ruleset algebra-verify :name "gap-maximum-sum-exp")
+(rewrite (Maximum (Exp x) (Sum (Exp x) k)) (Sum (Exp x) k)
+  :ruleset algebra-verify :name "gap-maximum-exp-sum-exp")
 (rewrite (Maximum x (MaxOver (Exp x) k)) (MaxOver (Exp x) k)
   :ruleset algebra-verify :name "gap-maximum-max-over-exp")
 (rewrite (Maximum x (Exp (MaxOver x k))) (Exp (MaxOver x k))
   :ruleset algebra-verify :name "gap-maximum-exp-max-over")
 """,
     example=("pr.maximum(x, pr.exp(x))", "pr.exp(x)"),
+)
+
+LOST_DIM = Gap(
+    "a function of a value in which a dim cancels",
+    "w + x - w is x + 0 w, which keeps the dims of w; the function of it does not let the zero out",
+    is_sound=True,
+    rules="""
+(rewrite (Div a (Add x (Mul (Const "0.0") w))) (Add (Div a x) (Mul (Const "0.0") w))
+  :ruleset algebra-verify :name "gap-div-add-zero")
+(rewrite (Div (Add a (Mul (Const "0.0") w)) x) (Add (Div a x) (Mul (Const "0.0") w))
+  :ruleset algebra-verify :name "gap-add-zero-div")
+(rewrite (Exp (Add x (Mul (Const "0.0") w))) (Add (Exp x) (Mul (Const "0.0") w))
+  :ruleset algebra-verify :name "gap-exp-add-zero")
+""",
+    example=(
+        "pr.exp(x)[:, :, None] + w - w",
+        "pr.exp(x[:, :, None] + w - w)",
+    ),
 )
 
 LARGEST_OF_ROW = Gap(
@@ -78,14 +104,30 @@ LARGEST_OF_ROW = Gap(
 )
 
 RELU_TWICE = Gap(
-    "a product of two rectified values",
-    "relu(a) relu(a) = a relu(a); true, of no use in a kernel",
+    "a rectified value beside a rectified factor",
+    "relu(a) f(relu(a)) = relu(a) f(a), and a relu(a) is not negative; true, of no use in a kernel",
     is_sound=True,
     rules="""
 (rewrite (Mul (Relu a) (Relu a)) (Mul a (Relu a)) :ruleset algebra-verify :name "gap-relu-relu")
 (rewrite (Square (Relu a)) (Mul a (Relu a)) :ruleset algebra-verify :name "gap-square-relu")
+(rewrite (Mul (Relu a) (Exp (Relu a))) (Mul (Relu a) (Exp a))
+  :ruleset algebra-verify :name "gap-relu-exp-relu")
+(rewrite (Maximum a (Mul a (Relu a))) (Maximum (Relu a) (Mul a (Relu a)))
+  :ruleset algebra-verify :name "gap-maximum-mul-relu")
+(rewrite (Maximum (Relu a) (Mul a (Relu a))) (Maximum a (Mul a (Relu a)))
+  :ruleset algebra-verify :name "gap-maximum-relu-mul-relu")
 """,
     example=("pr.relu(x) * pr.relu(x)", "x * pr.relu(x)"),
+)
+
+RELU_OF_SIGNED = Gap(
+    "ReLU of a value that is not negative",
+    "it is the value; true, and the analysis of signs knows it, but no rule asks",
+    is_sound=True,
+    rules="""
+(rewrite (Relu a) a :when ((nonneg a)) :ruleset algebra-verify :name "gap-relu-nonneg")
+""",
+    example=("pr.relu(pr.exp(x))", "pr.exp(x)"),
 )
 
 RISING = Gap(
@@ -159,7 +201,17 @@ GROWN = Gap(
     ),
 )
 
-GAPS = (CANCEL, EXP_ABOVE, LARGEST_OF_ROW, RELU_TWICE, RISING, LARGEST_SUM, GROWN)
+GAPS = (
+    CANCEL,
+    EXP_ABOVE,
+    LOST_DIM,
+    LARGEST_OF_ROW,
+    RELU_TWICE,
+    RELU_OF_SIGNED,
+    RISING,
+    LARGEST_SUM,
+    GROWN,
+)
 
 
 def with_gaps(axioms: AxiomSet, gaps=GAPS) -> AxiomSet:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 from random import Random
 
 from verify.mutants import KINDS, is_well_formed, made_from
@@ -67,6 +68,20 @@ def right_graphs(program: Program, each: int, seed: int) -> list[SGraph]:
 # --- mutants ------------------------------------------------------------------------------------
 
 
+class Fate(StrEnum):
+    """What is known of a mutant."""
+
+    UNDRAWN = "not drawn"
+    MALFORMED = "malformed"
+    UNFIT = "does not fit"
+    OPEN = "right or unknown"
+    WRONG = "wrong"
+
+
+JUDGED = (Fate.OPEN, Fate.WRONG)
+"""The axioms are asked: the values fit together."""
+
+
 @dataclass(frozen=True)
 class Made:
     """A mutant of one of a workload's right graphs, and what is known of it."""
@@ -75,21 +90,18 @@ class Made:
     kind: str
     right: SGraph
     graph: SGraph
-    fate: str
+    fate: Fate
     witness: Witness | None
 
 
-FATES = ("malformed", "does not fit", "not drawn", "right or unknown", "wrong")
-
-
-def fate_of(graph: SGraph) -> str | None:
+def fate_of(graph: SGraph) -> Fate | None:
     """Why the axioms are not even asked; None where they are."""
     if not is_well_formed(graph):
-        return "malformed"
+        return Fate.MALFORMED
     try:
         graph_terms(graph)
     except GraphError:
-        return "does not fit"
+        return Fate.UNFIT
     return None
 
 
@@ -105,13 +117,11 @@ def mutants(workload: str, *, each: int, most: int, seed: int) -> list[Made]:
             for text in chance.sample(sorted(texts), len(texts)):
                 if text not in seen:
                     seen.add(text)
-                    fate, witness = fate_of(texts[text]), None
-                    if fate is None and not left:
-                        fate = "not drawn"
-                    elif fate is None:
+                    fate, witness = fate_of(texts[text]) if left else Fate.UNDRAWN, None
+                    if fate is None:
                         left -= 1
                         witness = witness_of(texts[text])
-                        fate = "wrong" if witness else "right or unknown"
+                        fate = Fate.WRONG if witness else Fate.OPEN
                     out.append(Made(workload, kind, right, texts[text], fate, witness))
     return out
 
@@ -176,7 +186,7 @@ def tally(names: list[str]) -> None:
     start = time.monotonic()
     for workload in names:
         made = mutants(workload, each=2, most=6, seed=SEED + 1)
-        judged = [m for m in made if m.fate not in FATES[:3]]
+        judged = [m for m in made if m.fate in JUDGED]
         verdicts = verify_graphs(judged[0].graph.program, [m.graph for m in judged], axioms)
         counts.update((m.kind, m.fate) for m in made)
         for one, verdict in zip(judged, verdicts, strict=True):
@@ -184,7 +194,7 @@ def tally(names: list[str]) -> None:
                 counts[one.kind, f"{one.fate}, proved"] += 1
                 if one.witness is not None:
                     say(f"PROVED, but {one.witness}\n{format_sgraph(one.graph)}")
-    report(counts, (*FATES, *(f"{fate}, proved" for fate in FATES[3:])))
+    report(counts, (*Fate, *(f"{fate}, proved" for fate in JUDGED)))
     say(f"{time.monotonic() - start:.0f} s")
 
 

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 from verify.mutants import KINDS, is_well_formed, made_from
-from verify.mutants_make import FATES, fate_of, mutants, workloads
+from verify.mutants_make import JUDGED, Fate, fate_of, mutants, workloads
 from verify.mutants_store import (
     FOLDER,
     difference,
@@ -39,6 +39,8 @@ from prism.verify import (
 )
 
 NAMES = names()
+FRESH = 11
+"""The seed of mutants that are not in the store."""
 family = cache(load)
 
 
@@ -204,14 +206,13 @@ def test_no_mutant_of_a_program_is_equal_to_it(name, count, axioms):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", [11, 12])
-def test_no_fresh_mutant_that_numbers_refute_is_proved(name, seed, axioms):
-    made = [m for m in mutants(name, each=1, most=6, seed=seed) if m.fate in FATES[3:]]
+def test_no_fresh_mutant_that_numbers_refute_is_proved(name, axioms):
+    """One of each kind of the program's own graph and of four others; `--tally` judges more."""
+    made = [m for m in mutants(name, each=1, most=1, seed=FRESH) if m.fate in JUDGED]
+    assert sum(m.fate is Fate.WRONG for m in made) >= 10
     verdicts = verify_graphs(made[0].graph.program, [m.graph for m in made], axioms)
     proved = [m for m, v in zip(made, verdicts, strict=True) if v is Verdict.PROVED]
-    assert proved
     for one in proved:
         assert one.witness is None, (str(one.witness), format_sgraph(one.graph))
         # once more, with the sizes and values of somebody else; overflow refutes no proof

@@ -2,18 +2,23 @@
 
 A term is made of two inputs by constructors of one operand, over two data and two parallel
 dimensions, as deep as `DEPTH`; all that fit together are tried, in batches that are halved where
-one does not settle, so that a term that grows for ever is named.
+one does not settle, so that a term that grows for ever is named. Of terms of two operands some are
+drawn. The algebra does not end: there no iteration is begun that would make too much.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
+from verify.mutants_store import load
 
 from prism.egraph import PAR_RULES, Limits, Session, TermBank, load_axioms
 from prism.egraph.bank import MAX_DATA_DIMS
+from prism.egraph.session import noting
 from prism.errors import GraphError
+from prism.verify import Verdict, VerifyLimits, verify_graphs
 
 DEPTH = 3
 PARS = (MAX_DATA_DIMS, MAX_DATA_DIMS + 1)
@@ -74,6 +79,37 @@ def test_every_small_term_settles(axioms):
         assert endless(axioms, bank, terms[start : start + BATCH]) == []
 
 
+OF_TWO = {"Add": (), "Mul": (), "Div": (), "Maximum": (), "Matmul": (0,)}
+DRAWN = 600
+"""Terms of two operands, each a term of depth two or less, under one constructor more."""
+
+
+def drawn_pairs(bank, count, seed):
+    """Terms of two operands by random, and what one more constructor makes of each."""
+    rng = random.Random(seed)
+    inner = small_terms(bank, 2)
+    outer = [(head, a) for head, choices in ATTRIBUTES.items() for a in choices]
+    found = []
+    while len(found) < count:
+        head = rng.choice(sorted(OF_TWO))
+        try:
+            pair = bank.make(head, (rng.choice(inner), rng.choice(inner)), OF_TWO[head])
+            found.append(bank.make(*((over := rng.choice(outer))[0], (pair,), over[1])))
+        except GraphError:
+            continue  # it does not fit together
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 4))])
+def test_terms_of_two_operands_settle(seed, axioms):
+    bank = TermBank(("a", "b"), is_strict=False)
+    terms = drawn_pairs(bank, DRAWN, seed)
+    assert len(terms) > DRAWN / 2
+    assert {bank.node(bank.node(t).children[0]).head for t in terms} == set(OF_TWO)
+    for start in range(0, len(terms), BATCH // 4):
+        assert endless(axioms, bank, terms[start : start + BATCH // 4]) == []
+
+
 @pytest.mark.parametrize("outer", ["Unscale", "Scale"])
 def test_a_sum_of_copies_divided_by_their_number_is_the_value(axioms, outer):
     """It grew by five nodes an iteration for ever."""
@@ -105,3 +141,19 @@ def test_the_search_for_endless_terms_finds_the_known_one(axioms):
     terms = [x, bank.make("Unscale", (copies,), p)]
     grown = endless(dataclasses.replace(axioms, rules=rules), bank, terms)
     assert grown == [bank.text(terms[1])]
+
+
+# --- one iteration of the algebra ---------------------------------------------------------------
+
+EXPLOSIVE = (("lora", "6.1"), ("attention_paper", "8.1"), ("residual_rmsnorm", "4.2"))
+"""Stored mutants of which a single iteration made more than 100,000 e-nodes of less than 8,000."""
+
+
+@pytest.mark.parametrize(("family", "name"), EXPLOSIVE)
+def test_an_iteration_that_would_explode_is_not_begun(family, name, axioms):
+    (mutant,) = (m for m in load(family).mutants if m.name == name)
+    limits = VerifyLimits()
+    with noting() as noted:
+        verdict = verify_graphs(mutant.graph.program, [mutant.graph], axioms, limits)
+    assert verdict == (Verdict.GAVE_UP,)
+    assert noted.nodes < 3 * limits.algebra_nodes

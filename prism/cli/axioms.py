@@ -16,6 +16,7 @@ from prism.egraph.proving import Proof, installed_provers
 from prism.egraph.soundness import faults_of
 from prism.errors import UsageError
 from prism.frontend import load_program
+from prism.operators import parse_table
 from prism.plugins import Group, installed
 
 
@@ -47,10 +48,12 @@ def list_command(run: Run, axioms: tuple[str, ...], family: str | None) -> Answe
     directed = len(found.rules)
     rows = [(f["name"], f["source"], str(f["rules"]), str(f["directed_rules"])) for f in files]
     rows.append(("total", "", str(len(found.axioms)), str(directed)))
+    tables = operator_tables(found)
     overview = table(("family", "source", ">rules", ">directed"), rows)
     return Answer(
         {
             "axioms": files,
+            "operator_tables": tables,
             "rules": len(found.axioms),
             "directed_rules": directed,
             "fingerprint": found.fingerprint,
@@ -58,6 +61,7 @@ def list_command(run: Run, axioms: tuple[str, ...], family: str | None) -> Answe
         },
         (
             *((overview,) if shown is None else map(rule_text, shown)),
+            *(f"{t['name']} defines the operators {', '.join(t['operators'])}" for t in tables),
             f"{len(found.axioms)} rules, {directed} counted by direction",
             *(f"{rule} is unsound: {why}" for rule, why in unsound.items()),
         ),
@@ -173,7 +177,7 @@ def of_family(found: AxiomSet, family: str) -> list[Axiom]:
     Raises:
         UsageError: there is no such family.
     """
-    names = [file.family for file in found.files]
+    names = [file.family for file in found.files if not file.is_table]
     chosen = [name for name in names if family in {name, name.rpartition("/")[2]}]
     if not chosen:
         raise UsageError(f"no family {family!r}; known: {', '.join(names)}")
@@ -194,6 +198,8 @@ def file_rules(found: AxiomSet) -> list[dict[str, Any]]:
     sets = installed(Group.AXIOMS)
     out: list[dict[str, Any]] = []
     for file in found.files:
+        if file.is_table:
+            continue
         owner = sets.get(file.name.partition("/")[0])
         rules = [axiom for axiom in found.axioms if axiom.family == file.family]
         directed = [rule for rule in found.rules if rule.axiom.family == file.family]
@@ -207,3 +213,15 @@ def file_rules(found: AxiomSet) -> list[dict[str, Any]]:
             }
         )
     return out
+
+
+def operator_tables(found: AxiomSet) -> list[dict[str, Any]]:
+    """Each table of operators among the files, and what it defines."""
+    return [
+        {
+            "name": file.name,
+            "operators": [d.name for d in parse_table(file.text, file.name)],
+        }
+        for file in found.files
+        if file.is_table
+    ]

@@ -218,6 +218,18 @@ def funnel(counters: Mapping[str, Any]) -> Iterator[RenderableType]:
     stages = ("states", "dags", "candidates", *verdicts)
     rows = [tuple(str(counters.get(name, "-")) for name in stages)]
     yield table(tuple(f">{name.replace('_', ' ')}" for name in stages), rows)
+    yield from _clocked(counters)
+
+
+def _clocked(counters: Mapping[str, Any]) -> Iterator[str]:
+    """Verdicts that a faster machine might not give."""
+    stops = {
+        "late": "gave up because the time of one candidate was over",
+        "hard_stops": "gave up because an iteration of the e-graph did not end",
+    }
+    for name, meaning in stops.items():
+        if counters[name]:
+            yield f"{counters[name]} {meaning}: another machine might say more"
 
 
 def graphs_table(graphs: Sequence[FoundGraph]) -> Table:

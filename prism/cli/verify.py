@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import click
 from prism.artifact import load_artifact
 from prism.cli.answer import Answer, Status
 from prism.cli.axioms import own_files
-from prism.cli.hard_stop import TooLongError, within
 from prism.cli.inputs import find_graph
 from prism.cli.params import axiom_specs
 from prism.cli.run import Run, answering
@@ -22,7 +20,7 @@ from prism.files import MAX_TEXT_BYTES, read_regular_text
 from prism.frontend import load_program
 from prism.ir import Program, SGraph, parse_sgraph
 from prism.verdict import Verdict
-from prism.verify import EXPLAIN_S, Counterexample, UsedAxioms, Verification, verify_programs
+from prism.verify import EXPLAIN_S, Counterexample, UsedAxioms, verify_programs
 
 STATUS = {
     Verdict.PROVED: Status.YES,
@@ -30,9 +28,6 @@ STATUS = {
     Verdict.NOT_PROVED: Status.NO,
     Verdict.GAVE_UP: Status.GAVE_UP,
 }
-
-HARD_STOP_S = 120.0
-"""When an answer is no longer waited for. Between iterations of an e-graph other limits hold."""
 
 LONG_EXPLAIN_S = 20.0
 """How long to look for the fewest axioms of a proof where they are asked for."""
@@ -71,9 +66,7 @@ def command(
     for rule, why in faults_of(axiom_set, own, seed=run.seed).items():
         raise AxiomError(f"{rule} is unsound, so nothing can be proved with it: {why}")
     explain_s = LONG_EXPLAIN_S if explain else EXPLAIN_S
-    answer = _answered(
-        lambda: verify_programs(wanted, given, axiom_set, seed=run.seed, explain_s=explain_s)
-    )
+    answer = verify_programs(wanted, given, axiom_set, seed=run.seed, explain_s=explain_s)
     verdict = answer.verdict.value
     used = None if answer.used is None else answer.used.axioms
     return Answer(
@@ -98,15 +91,6 @@ def command(
         ],
         STATUS[answer.verdict],
     )
-
-
-def _answered(verify: Callable[[], Verification]) -> Verification:
-    """The verification, or that it has been given up: an iteration cannot be interrupted."""
-    try:
-        return within(HARD_STOP_S, verify)
-    except TooLongError:
-        reason = f"the e-graph had not answered after {HARD_STOP_S:.0f} s"
-        return Verification(Verdict.GAVE_UP, None, reason)
 
 
 def _used_lines(used: UsedAxioms, *, is_long: bool) -> list[str]:

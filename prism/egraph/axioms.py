@@ -36,7 +36,6 @@ from prism.operators import ENDING as TABLE
 from prism.operators import define_table, package_texts, read_table, tables_beside
 from prism.plugins import Group, installed, load
 
-
 WHOLE = "whole-e"
 """The variable that stands for all of a rule's left side; no file can have it (`vetting`)."""
 

@@ -69,6 +69,13 @@ _ROWS = (
         "(= (dims {0}) (dims {1}))",
         lambda a, b: a == b,
     ),
+    NamedFact(
+        "covers",
+        (Sort.TERM, Sort.TERM),
+        About.DIMS,
+        "(= (dims {0}) (| (dims {0}) (dims {1})))",
+        lambda a, b: a >= b,
+    ),
     NamedFact("single", (Sort.DATA,), About.SIZE, '(= (Size {0}) (Const "1.0"))'),
     _entries("nonneg", NONNEG),
     _entries("nonzero", NONZERO),

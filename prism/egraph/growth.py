@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from prism.egraph.axioms import AxiomSet, DirectedRule
-from prism.egraph.poison import Terms
+from prism.egraph.poison_terms import Terms
 from prism.egraph.saturate import GENERATION_LIMITS, saturate
 from prism.egraph.session import Limits, Session
 from prism.egraph.signature import ALGEBRA, PAR_RULES

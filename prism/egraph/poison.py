@@ -16,21 +16,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from prism.egraph.axioms import AxiomSet, DirectedRule
-from prism.egraph.bank import TermBank, TermId, TermNode, TermType
-from prism.egraph.facts import NONNEG, NONZERO, needed_bits
-from prism.egraph.meaning import Array, Meaning, Sizes
+from prism.egraph.bank import TermId, TermNode, TermType
+from prism.egraph.meaning import Array, Meaning
+from prism.egraph.poison_terms import INPUTS, SIZES, Terms, generic_bank
 from prism.egraph.session import Limits, Row, Session, Table
-from prism.egraph.sides import DATA, NAMES, PARS, build_strictly, check_contraction, dim_text
-from prism.egraph.signature import ALGEBRA, ALGEBRA_VERIFY, PAR_RULES, Sort
+from prism.egraph.sides import check_contraction, dim_text
+from prism.egraph.signature import ALGEBRA, ALGEBRA_VERIFY, PAR_RULES
 from prism.errors import GraphError, SizeError
 
-POISON_LIMITS = Limits(nodes=1_500, iterations=6, seconds=3.0)
-SIZES = Sizes({0: 4, 1: 4, 2: 4}, {PARS[0]: 2, PARS[1]: 2})
+POISON_LIMITS = Limits(nodes=1_500, iterations=6, seconds=3.0, guarded=50_000)
+MEETING_NODES = 4_000
+"""So many more for the terms on which rules about one helper may meet."""
 MOST_COMPANY = 8
 """Other rules about the same helper whose terms are put beside those of a rule."""
-_INPUTS = {"x": (0, 1), "y": (0, 1), "z": (0,), "w": (2,)}
-INSTANCES = 8
-_CONSTANTS = (0.0, 1.0, 2.0, -1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,104 +88,32 @@ def _claim(axioms: AxiomSet, rule: DirectedRule, limits: Limits) -> str | None:
     helpers = {helper.name for helper in axioms.helpers}
     shared = helpers & (rule.needs | rule.makes)
     company = [r for r in axioms.rules if shared & (r.needs | r.makes) and r.name != rule.name]
+    company = company[:MOST_COMPANY]
     for seed in range(2):
         terms = Terms()
         roots = terms.generic(rule, random.Random(seed))
-        for other in company[:MOST_COMPANY]:
+        for other in company:
             roots += terms.plain(other)
-        heads = terms.bank.heads | rule.needs | {"Const", "Size"}
-        session = Session(axioms, {PAR_RULES, ALGEBRA, ALGEBRA_VERIFY}, heads)
-        session.insert(terms.bank, tuple(enumerate(roots)))
-        session.settle_in_time(limits, PAR_RULES, ALGEBRA, ALGEBRA_VERIFY)
-        claim = false_claim(session.table())
+        claim = _claim_about(axioms, rule, terms, roots, limits)
         if claim is not None:
             return claim
-    return None
+    if not shared:
+        return None
+    terms = Terms()
+    roots = terms.meeting([rule, *company])
+    more = replace(limits, nodes=limits.nodes + MEETING_NODES)
+    return _claim_about(axioms, rule, terms, roots, more)
 
 
-class Terms:
-    """Generic terms: every leaf a whole input, tiles and copies made of them."""
-
-    def __init__(self) -> None:
-        self.bank = TermBank(NAMES, is_strict=False)
-
-    def generic(self, rule: DirectedRule, rng: random.Random) -> list[TermId]:
-        """Leaves, simple terms over them, and left sides of the rule over all of them."""
-        leaves = [self.input(name) for name in _INPUTS]
-        numbers = [self.bank.const(value) for value in _CONSTANTS]
-        x, one = leaves[0], numbers[1]
-        roots = [*leaves, *numbers, self.bank.make("Add", (x, one)), self.bank.make("Neg", (x,))]
-        roots += [self.bank.make("Add", (one, one)), self.bank.make("Size", (), (0,))]
-        roots += self.plain(rule)
-        most = len(roots) + INSTANCES
-        for _ in range(200):
-            binding = self.binding(rule, rng, leaves)
-            try:
-                roots.append(build_strictly(self.bank, rule.left, binding))
-            except (GraphError, KeyError):
-                continue
-            if len(roots) >= most:
-                break
-        return roots
-
-    def plain(self, rule: DirectedRule) -> list[TermId]:
-        """Left sides over the first leaves in order: whole, all tiles, all copies.
-
-        Those of two rules are about the same terms, so that what they claim can meet.
-        """
-        ids: dict[Sort, Sequence[int]] = {Sort.DATA: DATA, Sort.PAR: PARS}
-        ids[Sort.TERM] = [self.input(name) for name in _INPUTS]
-        bits = needed_bits(rule.axiom.conditions)
-        binding: dict[str, int] = {}
-        for sort, known in ids.items():
-            names = sorted(n for n, s in rule.variables.items() if s is sort)
-            binding.update(zip(names, known, strict=False))
-        for name in bits.keys() & binding.keys():
-            binding[name] = self.signed(binding[name], bits[name])
-        terms = [n for n, s in rule.variables.items() if s is Sort.TERM]
-        out: list[TermId] = []
-        for head, attributes in ((None, ()), ("Part", (0, PARS[0])), ("Repl", (PARS[0],))):
-            try:
-                own = {n: self.bank.make(head, (binding[n],), attributes) for n in terms if head}
-                out.append(build_strictly(self.bank, rule.left, {**binding, **own}))
-            except (GraphError, KeyError):
-                continue
-        return out
-
-    def input(self, name: str) -> TermId:
-        """A whole input."""
-        return self.bank.input(name, [NAMES[d] for d in _INPUTS[name]])
-
-    def binding(
-        self, rule: DirectedRule, rng: random.Random, leaves: Sequence[TermId]
-    ) -> dict[str, int]:
-        """Random leaves for the variables, distributed at random in a parallel rule."""
-        out: dict[str, int] = {}
-        for name, sort in rule.variables.items():
-            if sort is not Sort.TERM:
-                out[name] = rng.choice(DATA if sort is Sort.DATA else PARS)
-        bits = needed_bits(rule.axiom.conditions)
-        common = [p for p in PARS if rule.ruleset == PAR_RULES and rng.random() < 0.5]
-        for name, sort in rule.variables.items():
-            if sort is Sort.TERM:
-                term = self.signed(rng.choice(leaves), bits.get(name, 0))
-                for par in common:
-                    term = self.distributed(term, par, rng)
-                out[name] = term
-        return out
-
-    def signed(self, term: TermId, bits: int) -> TermId:
-        """A value made of another, of whose entries enough is known for a rule to apply."""
-        if bits & NONZERO:
-            return self.bank.make("Exp", (term,))
-        return self.bank.make("Square", (term,)) if bits & NONNEG else term
-
-    def distributed(self, term: TermId, par: int, rng: random.Random) -> TermId:
-        """Tiles or copies of a value along a parallel dimension."""
-        dims = [d for d, split in self.bank.type_of(term).splits.items() if not split]
-        if dims and rng.random() < 0.6:
-            return self.bank.make("Part", (term,), (rng.choice(dims), par))
-        return self.bank.make("Repl", (term,), (par,))
+def _claim_about(
+    axioms: AxiomSet, rule: DirectedRule, terms: Terms, roots: Sequence[TermId], limits: Limits
+) -> str | None:
+    """Something false that the axioms prove about these terms, or None."""
+    heads = terms.bank.heads | rule.needs | {"Const", "Size"}
+    session = Session(axioms, {PAR_RULES, ALGEBRA, ALGEBRA_VERIFY}, heads)
+    session.insert(terms.bank, tuple(enumerate(roots)))
+    session.settle_in_time(limits, PAR_RULES, ALGEBRA, ALGEBRA_VERIFY)
+    return false_claim(session.table())
 
 
 def false_claim(table: Table) -> str | None:
@@ -212,12 +138,12 @@ class _Reader:
     """Evaluates e-nodes, the first of a class as its representative."""
 
     def __init__(self) -> None:
-        self.bank = TermBank(NAMES, is_strict=False)
+        self.bank = generic_bank()
         rng = np.random.default_rng(0)
         inputs: dict[str, Array] = {}
         self.meaning = Meaning(self.bank, SIZES, inputs)
-        for name, dims in _INPUTS.items():
-            self.bank.input(name, [NAMES[d] for d in dims])
+        for name, dims in INPUTS.items():
+            self.bank.input(name, [self.bank.dims[d] for d in dims])
             shape = self.meaning.shape(TermType(dict.fromkeys(dims, ()), frozenset()))
             inputs[name] = rng.uniform(0.3, 1.7, shape)
         self.terms: dict[int, TermId] = {}
@@ -229,7 +155,7 @@ class _Reader:
             if row.head == "Input":
                 term = self.bank.input(
                     str(row.attributes[0]),
-                    [NAMES[d] for d in _INPUTS[str(row.attributes[0])]],
+                    [self.bank.dims[d] for d in INPUTS[str(row.attributes[0])]],
                 )
             else:
                 check_contraction(self.bank, TermNode(row.head, children, row.attributes))

@@ -3,10 +3,12 @@
 egglog has no limit inside an iteration and no way to cancel, so every call here runs one iteration
 and the caller looks at size and clock in between. With a rule that grows terms for ever the last
 iteration takes longer than all before it together: within `deadline` an iteration that would end
-too late, going by the one before it, is not begun. A guarded iteration counts first: each rule has a
-twin that matches the same and does nothing, and what it matched bounds the e-nodes to come. Terms are inserted through the head of one rule
-that let-binds every distinct sub-term once: a shared sub-term costs one line however often it
-occurs, and egglog 13 is several times faster this way than with one action per term.
+too late, going by the one before it, is not begun. A guarded iteration counts first: each rule
+has a twin that matches the same and does nothing, and what it matched bounds the e-nodes to come.
+
+Terms are inserted through the head of one rule that let-binds every distinct sub-term once: a
+shared sub-term costs one line however often it occurs, and egglog 13 is several times faster this
+way than with one action per term.
 """
 
 from __future__ import annotations
@@ -54,11 +56,15 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop. Verdicts depend on nodes and iterations alone; the clock is a safety stop."""
+    """When to stop. Verdicts depend on nodes and iterations alone; the clock is a safety stop.
+
+    `guarded`: the most e-nodes that one run of a ruleset may make, see `Session.iterate`.
+    """
 
     nodes: int = 20_000
     iterations: int = 40
     seconds: float = 20.0
+    guarded: int = 0
 
 
 GUARDED_FROM = 1_000
@@ -136,6 +142,7 @@ class Session:
         # equal sizes are stated as Size = Size or Size = Const
         self._known_heads = heads | {"Size", "Const"}
         self._nodes_made: dict[str, dict[str, int]] = {}
+        self._counted: dict[str, int] = {}
         self._egraph = EGraph()
         text, self._extras = axioms.commands(rulesets, self._known_heads)
         try:
@@ -177,6 +184,8 @@ class Session:
         inner = " ".join(f"(run {name})" for name in rulesets)
         schedule = f"(run-schedule (seq (saturate (run {ANALYSES})) {inner}))"
         (output,) = self._execute(_parsed(schedule))
+        for name in rulesets:
+            self._counted.pop(name, None)
         after = self.node_count()
         noted = _NOTED.get()
         if noted is not None:
@@ -197,8 +206,8 @@ class Session:
     def nodes_to_come(self, ruleset: str) -> int:
         """No fewer than the e-nodes that running a ruleset once would add.
 
-        What this has counted before is not counted again: ask before each run, or none. So the
-        first answer is about all matches, those that have been run too.
+        Matches are counted since the last run before which they were counted, so the first answer
+        is about all there are.
         """
         if ruleset not in self._nodes_made:
             rules = self._axioms.reachable(self._rulesets, self._known_heads)
@@ -209,7 +218,9 @@ class Session:
         inner = f"(saturate (run {ANALYSES})) (run {counting(ruleset)})"
         (output,) = self._execute(_parsed(f"(run-schedule (seq {inner}))"))
         matches = output.report.num_matches_per_rule
-        return sum(matches.get(name, 0) * n for name, n in self._nodes_made[ruleset].items())
+        new = sum(matches.get(name, 0) * n for name, n in self._nodes_made[ruleset].items())
+        self._counted[ruleset] = self._counted.get(ruleset, 0) + new
+        return self._counted[ruleset]
 
     def settle(self, limits: Limits, *rulesets: str) -> bool:
         """Iterate until nothing changes; false when a limit was reached first.
@@ -219,8 +230,11 @@ class Session:
         """
         stop = time.monotonic() + limits.seconds
         for _ in range(limits.iterations):
-            if not self.iterate(*rulesets):
-                return True
+            try:
+                if not self.iterate(*rulesets, most=limits.guarded):
+                    return True
+            except TooLargeError:
+                return False
             if self.node_count() > limits.nodes or time.monotonic() > stop:
                 return False
         return False
@@ -230,9 +244,9 @@ class Session:
         with deadline(time.monotonic() + limits.seconds):
             for iteration in range(1, limits.iterations + 1):
                 try:
-                    if not self.iterate(*rulesets):
+                    if not self.iterate(*rulesets, most=limits.guarded):
                         return iteration, True
-                except OutOfTimeError:
+                except (OutOfTimeError, TooLargeError):
                     return iteration - 1, False
                 if self.node_count() > limits.nodes:
                     return iteration, False

@@ -351,6 +351,9 @@ class _Search:
             "admitted": verdicts[Verdict.ADMITTED],
             "not_proved": verdicts[Verdict.NOT_PROVED],
             "gave_up": verdicts[Verdict.GAVE_UP],
+            # gave up because of the clock, so that another machine might say more
+            "late": 0 if self.verifier is None else self.verifier.late,
+            "hard_stops": 0 if self.verifier is None else self.verifier.hard_stops,
             "cut": dict(self.cuts.counts),
             "seconds": dict(self.seconds),
         }

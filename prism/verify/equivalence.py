@@ -106,6 +106,10 @@ class Verifier:
         self.targets = build_program(self.bank, program)
         self.judge = Judge(self.bank, self.targets, axioms, limits)
         self.threads = ThreadProofs(axioms)
+        self.late = 0
+        """How many gave up because of the clock, which another machine might not reach."""
+        self.hard_stops = 0
+        """Of processes: none, where all is judged in this one."""
 
     def expect(self, graphs: Sequence[SGraph]) -> None:
         """Say what is to come, so that the first e-graph has the operators for it."""
@@ -148,7 +152,9 @@ class Verifier:
         self, judge: Judge, graphs: Sequence[SGraph], terms: Sequence[Terms | None]
     ) -> tuple[Verdict, ...]:
         """The verdict on each graph by its terms, and by its thread graphs."""
+        late = judge.late
         found = judge.verdicts({i: known for i, known in enumerate(terms) if known is not None})
+        self.late += judge.late - late
         proved = [index for index, verdict in found.items() if verdict is Verdict.PROVED]
         faults = self.threads.faults([graphs[index] for index in proved])
         unproved = [i for i, fault in zip(proved, faults, strict=True) if fault is not None]
@@ -198,7 +204,7 @@ class Judge:
         self.limits = limits
         self._shared: _Shared | None = None
         self.late = 0
-        """How many gave up because of the clock, which another machine might not reach."""
+        """See `Verifier.late`."""
 
     def verdicts(self, candidates: Mapping[int, Terms]) -> dict[int, Verdict]:
         """The verdict on each candidate; equal candidates are judged once."""

@@ -29,7 +29,7 @@ from prism.errors import PrismError
 from prism.ir import SGraph, as_lines
 from prism.verdict import Verdict
 from prism.verify.equivalence import Block, Verifier, in_blocks
-from prism.verify.worker import Request, Setup
+from prism.verify.worker import Judged, Request, Setup
 
 WORKER = "prism.verify.worker"
 
@@ -138,6 +138,12 @@ class ParallelVerifier:
         self.deaths = 0
         self.hard_stops = 0
         """Workers killed because they were silent for too long, `deaths` all the same."""
+        self._late = 0
+
+    @property
+    def late(self) -> int:
+        """How many gave up because of the clock, here and in workers."""
+        return self._verifier.late + self._late
 
     def verify(self, graphs: Sequence[SGraph]) -> tuple[Verdict, ...]:
         """The verdict on each graph; many are judged in blocks."""
@@ -254,7 +260,7 @@ class ParallelVerifier:
     def _receive(self, worker: _Worker) -> None:
         """Take one answer: ready, some verdicts, an error; or its end."""
         try:
-            answer: tuple[Verdict, ...] | PrismError | None = worker.child.connection.recv()
+            answer: Judged | PrismError | None = worker.child.connection.recv()
         except (EOFError, OSError):
             self._lose(worker)
             return
@@ -266,7 +272,8 @@ class ParallelVerifier:
             self._error = answer
             return
         worker.heard()
-        worker.job.verdicts += answer
+        worker.job.verdicts += answer.verdicts
+        self._late += answer.late
         if len(worker.job.verdicts) == worker.end:
             self._put_back(worker)
 

@@ -15,6 +15,7 @@ from prism.verdict import Verdict
 from prism.verify.alignment import MismatchError, Pairing, named_alike, pairings
 from prism.verify.counterexample import ATTEMPTS, Counterexample, find_counterexample
 from prism.verify.equivalence import LIMITS, Judge, Terms, VerifyLimits
+from prism.verify.hard_stop import TooLongError, within
 from prism.verify.threads import ThreadProofs
 from prism.verify.used import Prove, UsedAxioms, used_axioms
 
@@ -27,6 +28,8 @@ _OPEN = (
     "either: the axioms may be too weak; give the equation that is missing as a rule, with "
     "--axioms FILE.egg"
 )
+HARD_STOP_S = 120.0
+"""When an answer is no longer waited for. Between iterations of an e-graph other limits hold."""
 REFUTED_S = 0.3
 """How long to look for a proof of what numbers without rounding refute: to blame the axioms."""
 
@@ -53,7 +56,7 @@ class _Answer:
     ask: Prove | None = None
 
 
-def verify_programs(  # noqa: PLR0913 - two of them are switches
+def verify_programs(  # noqa: PLR0913 - three of them are switches
     reference: Program,
     candidate: Program | SGraph,
     axioms: AxiomSet,
@@ -61,16 +64,38 @@ def verify_programs(  # noqa: PLR0913 - two of them are switches
     *,
     seed: int = 0,
     explain_s: float = 0.0,
+    hard_stop_s: float = HARD_STOP_S,
 ) -> Verification:
     """Whether `candidate` computes `reference` for all sizes.
 
     Arguments pair up by position, dimensions by the axes of the arguments; names do not matter.
     Whatever the axioms say is tried on random inputs too: a proof that a number refutes is none.
     `explain_s`: how long to look for the fewest axioms that prove it; not at all if 0.
+    `hard_stop_s`: when the answer is no longer waited for, and given up.
 
     Raises:
         GraphError: the candidate is no well-formed program or sGraph.
     """
+
+    def verify() -> Verification:
+        return _verified(reference, candidate, axioms, limits, seed, explain_s)
+
+    try:
+        return within(hard_stop_s, verify)
+    except TooLongError:
+        reason = f"the e-graph had not answered after {hard_stop_s:g} s"
+        return Verification(Verdict.GAVE_UP, None, reason)
+
+
+def _verified(  # noqa: PLR0913, PLR0917 - those of `verify_programs`
+    reference: Program,
+    candidate: Program | SGraph,
+    axioms: AxiomSet,
+    limits: VerifyLimits,
+    seed: int,
+    explain_s: float,
+) -> Verification:
+    """The same, however long it takes."""
     if isinstance(candidate, SGraph):
         check_sgraph(candidate)
     else:

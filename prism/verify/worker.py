@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from prism.egraph import AxiomFile, make_axiom_set
 from prism.errors import PrismError
 from prism.ir import GraphOp, Program, SGraph, adopt
+from prism.verdict import Verdict
 from prism.verify.equivalence import Verifier, VerifyLimits, in_blocks
 
 ORPHAN_CHECK_S = 0.5
@@ -37,6 +38,14 @@ class Request:
 
     graphs: tuple[tuple[GraphOp, ...], ...]
     is_each_alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The next verdicts of a request; `late`: how many of them the clock ended."""
+
+    verdicts: tuple[Verdict, ...]
+    late: int
 
 
 def main(descriptor: int) -> None:
@@ -66,7 +75,9 @@ def _answer(verifier: Verifier, request: Request, connection: Connection) -> Non
         for block in in_blocks(graphs, 1 if request.is_each_alone else len(graphs)):
             begun = verifier.begin(block)
             for part in in_blocks(block, most):
-                connection.send(begun.next(len(part)))
+                late = verifier.late
+                verdicts = begun.next(len(part))
+                connection.send(Judged(verdicts, verifier.late - late))
     except PrismError as error:
         connection.send(error)
 

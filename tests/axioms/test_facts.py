@@ -34,6 +34,7 @@ RIGHT = {
         "(lacks c k) (defined c)",
     ),
     "a factor that lacks k": ("(Sum (Mul a b) k) (Mul a (Sum b k))", "(lacks a k)"),
+    "nothing of a narrower value": ('(Add (Mul (Const "0.0") b) a) a', "(defined b) (covers a b)"),
 }  # fmt: skip
 WRONG = {
     "one factor may be negative": (
@@ -50,6 +51,7 @@ WRONG = {
         "(defined c)", None,
     ),
     "a factor that has k": ("(Sum (Mul a b) k) (Mul a (Sum b k))", "(has a k)", None),
+    "covered by what is defined": ('(Add (Mul (Const "0.0") b) a) a', "(covers a b)", None),
     "any dimensions": ("(Sum (Mul a b) k) (Mul a (Sum b k))", "(same-dims a b)", None),
 }  # fmt: skip
 
@@ -89,7 +91,7 @@ def test_a_rule_with_too_weak_a_fact_fails(sides, when, why):
         ("(lacks k a)", "(lacks <term> <data dimension>)"),
         ("(lacks a)", "(lacks <term> <data dimension>)"),
         ("(single a)", "(single <data dimension>)"),
-        ("(negative a)", "one is a fact (lacks, has, same-dims, single"),
+        ("(negative a)", "one is a fact (lacks, has, same-dims, covers, single"),
     ],
 )
 def test_a_fact_about_something_else_is_refused(when, message):
@@ -109,9 +111,10 @@ def test_facts_about_dimensions_say_what_they_replace():
         "lacks": "(= 0 (& (dims a) (<< 1 k)))",
         "has": "(!= 0 (& (dims a) (<< 1 k)))",
         "same-dims": "(= (dims a) (dims b))",
+        "covers": "(= (dims a) (| (dims a) (dims b)))",
     }
     for name, raw in replaced.items():
-        words = "a b" if name == "same-dims" else "a k"
+        words = "a b" if name in {"same-dims", "covers"} else "a k"
         sides = "(Sum (Mul a b) k) (Mul a (Sum b k))"
         assert rule_of(sides, f"({name} {words})").text == rule_of(sides, raw).text
         assert FACTS[name].holds is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cli_checks import assert_refused
 
@@ -32,3 +34,19 @@ def test_a_family_shows_its_rules_in_words(prism, name):
 
 def test_an_unknown_family_names_the_known_ones(prism):
     assert_refused(prism("axioms", "list", "--family", "sines"), "'sines'", "prism/sizes")
+
+
+EXAMPLES = Path(__file__).parents[2] / "experiments" / "examples"
+
+
+def test_a_table_of_operators_is_listed_as_what_it_is(prism, prism_json):
+    args = ("axioms", "list", "--axioms", EXAMPLES / "operators.egg")
+    data = prism_json(*args)
+    (table,) = data["operator_tables"]
+    assert table["name"] == "operators.toml"
+    assert {"gelu_quick", "rope"} <= set(table["operators"])
+    assert all(row["rules"] for row in data["axioms"])
+    assert "operators.toml defines the operators gelu_quick" in prism(*args).stdout
+    refused = prism("axioms", "list", "--axioms", EXAMPLES / "operators.egg", "--family", "none")
+    assert_refused(refused, "'none'", "operators")
+    assert "operators.toml" not in refused.output

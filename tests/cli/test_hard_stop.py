@@ -1,47 +1,27 @@
-"""What does not end is not waited for."""
+"""The clock in what the command line says: a hard stop, and verdicts that it ended."""
 
 from __future__ import annotations
 
 import threading
-import time
 
-import pytest
-
-from prism.cli.hard_stop import TooLongError, within
-from prism.egraph.session import deadline, seconds_left
-from prism.errors import GraphError
-
-
-def test_what_ends_in_time_gives_its_result():
-    assert within(5.0, lambda: 7) == 7
-
-
-def test_what_fails_fails_where_it_is_waited_for():
-    def fail():
-        raise GraphError("no such value")
-
-    with pytest.raises(GraphError, match="no such value"):
-        within(5.0, fail)
-
-
-def test_what_does_not_end_is_left():
-    start, is_over = time.monotonic(), threading.Event()
-    with pytest.raises(TooLongError):
-        within(0.2, is_over.wait)
-    assert time.monotonic() - start < 5.0
-    is_over.set()
-
-
-def test_deadlines_of_who_asks_hold():
-    with deadline(time.monotonic() + 50.0):
-        assert 0.0 < within(5.0, seconds_left) <= 50.0
+from prism.cli.search import funnel
+from prism.verify import verify_programs
 
 
 def test_verify_gives_up_on_what_does_not_answer(prism, pairs, monkeypatch):
-    monkeypatch.setattr("prism.cli.verify.HARD_STOP_S", 0.2)
     is_over = threading.Event()
-    monkeypatch.setattr("prism.cli.verify.verify_programs", lambda *_, **__: is_over.wait())
+    monkeypatch.setattr("prism.verify.programs._prove", lambda *_: is_over.wait())
+    monkeypatch.setitem(verify_programs.__kwdefaults__, "hard_stop_s", 0.3)
     result = prism("verify", f"{pairs}:reference", f"{pairs}:swapped")
     is_over.set()
     assert result.exit_code == 3
     assert "had not answered" in result.output
+
+
+def test_search_says_what_the_clock_ended(prism_json):
+    counters = prism_json("search", "matmul", "--grid-dims", "1")["counters"]
+    assert (counters["late"], counters["hard_stops"]) == (0, 0)
+    assert not any("another machine" in str(line) for line in funnel(counters))
+    *_, late, stopped = funnel({**counters, "late": 3, "hard_stops": 1})
+    assert late.startswith("3 gave up because the time of one candidate was over")
+    assert stopped.startswith("1 gave up because an iteration of the e-graph did not end")

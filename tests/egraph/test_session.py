@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 from verify.table import PROGRAMS
 
-from prism.egraph import ALGEBRA, PAR_RULES, Session, build_program, load_axioms, new_bank
+from prism.egraph import (
+    ALGEBRA,
+    ALGEBRA_VERIFY,
+    PAR_RULES,
+    Limits,
+    Session,
+    TermBank,
+    build_program,
+    load_axioms,
+    new_bank,
+)
+from prism.egraph.session import TooLargeError
 from prism.errors import PrismError
 
 
@@ -66,6 +77,77 @@ def test_leaving_them_out_changes_nothing():
         while one.iterate(ALGEBRA):
             pass
     assert few.node_count() == every.node_count()
+
+
+# --- how much an iteration would add ------------------------------------------------------------
+
+EXPLOSION = """
+; Orders and groupings of a product.
+(rewrite (Maximum a b) (Maximum b a) :ruleset algebra :name "maximum-turned")
+; As above.
+(birewrite (Maximum (Maximum a b) c) (Maximum a (Maximum b c)) :ruleset algebra :name "regrouped")
+"""
+
+
+def growing(path, count):
+    """An e-graph of the largest of so many inputs under `EXPLOSION`: 3^n of them are equal."""
+    path.joinpath("explosion.egg").write_text(EXPLOSION)
+    bank = TermBank(("a",))
+    term, *others = (bank.input(f"x{i}", ("a",)) for i in range(count))
+    for other in others:
+        term = bank.make("Maximum", (term, other))
+    out = Session(load_axioms((str(path / "explosion.egg"),)), {ALGEBRA}, bank.heads)
+    out.insert(bank, [(0, term)])
+    return out
+
+
+def test_no_ruleset_adds_more_than_was_counted():
+    _, _, one = session("stable_softmax_matmul", frozenset({ALGEBRA, ALGEBRA_VERIFY}))
+    added = 0
+    for _ in range(6):
+        for ruleset in (ALGEBRA, ALGEBRA_VERIFY):
+            before, bound = one.node_count(), one.nodes_to_come(ruleset)
+            one.iterate(ruleset)
+            assert one.node_count() - before <= bound
+            added += max(0, one.node_count() - before)
+    assert added > 40
+
+
+def test_counting_changes_nothing(tmp_path):
+    one, other = growing(tmp_path, 6), growing(tmp_path, 6)
+    for _ in range(5):
+        assert one.nodes_to_come(ALGEBRA) > 0
+        assert one.iterate(ALGEBRA) == other.iterate(ALGEBRA)
+        assert one.node_count() == other.node_count()
+    assert one.settle(Limits(), ALGEBRA)
+    assert one.nodes_to_come(ALGEBRA) > 0  # all, as the last runs were not counted
+    assert not one.iterate(ALGEBRA)
+    assert one.nodes_to_come(ALGEBRA) == 0
+
+
+def test_what_would_grow_too_large_is_not_begun(tmp_path):
+    free = growing(tmp_path, 10)
+    while free.node_count() < 20_000:
+        before = free.node_count()
+        free.iterate(ALGEBRA)
+    one = growing(tmp_path, 10)
+    refused = None
+    while refused is None:
+        try:
+            one.iterate(ALGEBRA, most=20_000)
+        except TooLargeError as error:
+            refused = error
+    assert "might make" in str(refused)
+    assert one.node_count() <= before < 20_000
+    assert not one.settle(Limits(20_000, guarded=20_000), ALGEBRA)
+    assert one.settle_in_time(Limits(20_000, guarded=20_000), ALGEBRA) == (0, False)
+
+
+def test_a_small_e_graph_is_not_counted(tmp_path):
+    assert growing(tmp_path, 4).settle(Limits(guarded=1), ALGEBRA)
+
+
+# --- failures of egglog -------------------------------------------------------------------------
 
 
 def test_a_panic_of_egglog_is_an_error_of_ours():

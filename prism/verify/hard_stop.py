@@ -1,16 +1,19 @@
 """An end to what cannot be interrupted: one iteration of the e-graph may take any time.
 
-The work is done in a thread of its own, and egglog lets threads run; a command that waits no longer
-answers, and the process ends with it.
+The work is done in a thread of its own, and egglog lets threads run; it is waited for so long and
+no longer. It ends with the iteration it is at, or with the process.
 """
 
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
 import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from prism.egraph.session import deadline
 
 T = TypeVar("T")
 
@@ -19,7 +22,7 @@ SLICE_S = 0.1
 
 
 class TooLongError(Exception):
-    """The work has not ended in time; it goes on until the process ends."""
+    """The work has not ended in time."""
 
 
 class _Work(threading.Thread, Generic[T]):
@@ -29,19 +32,26 @@ class _Work(threading.Thread, Generic[T]):
         super().__init__(daemon=True)  # the process does not wait for it
         self._work = work
         self._context = contextvars.copy_context()
+        self.is_awaited = True
         self.result: T | None = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
         """Do it, within the deadlines of who asked."""
         try:
-            self.result = self._context.run(self._work)
+            self.result = self._context.run(self._while_awaited)
         except BaseException as error:
             self.error = error
+
+    def _while_awaited(self) -> T:
+        with deadline(lambda: math.inf if self.is_awaited else -math.inf):
+            return self._work()
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
     """What `work` returns or raises, if it ends in so many seconds.
+
+    When nobody waits any more, because of an interrupt too, its e-graphs begin no iteration.
 
     Raises:
         TooLongError: it does not.
@@ -49,8 +59,11 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     thread = _Work(work)
     thread.start()
     end = time.monotonic() + seconds
-    while thread.is_alive() and (left := end - time.monotonic()) > 0:
-        thread.join(min(SLICE_S, left))
+    try:
+        while thread.is_alive() and (left := end - time.monotonic()) > 0:
+            thread.join(min(SLICE_S, left))
+    finally:
+        thread.is_awaited = False
     if thread.is_alive():
         raise TooLongError
     if thread.error is not None:

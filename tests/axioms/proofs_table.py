@@ -35,6 +35,7 @@ mul-add : pr.square(x + y) = x * x + 2 * x * y + y * y
 sigmoid-neg : pr.silu(-x) = -x * (1 - pr.sigmoid(x))
 mul-sqrt square-mul-back : pr.sqrt(pr.exp(x)) * pr.sqrt(pr.exp(x)) = pr.exp(x)
 log-product : pr.log(pr.sigmoid(x) / pr.sigmoid(y)) = pr.log(pr.sigmoid(x)) - pr.log(pr.sigmoid(y))
+relu-nonneg : pr.relu(pr.exp(x)) = pr.exp(x)
 relu-mul : pr.relu(pr.exp(s) * x) = pr.exp(s) * pr.relu(x)
 max-over-mul : pr.max(pr.exp(s) * x, axis=-1) = pr.exp(s) * pr.max(x, axis=-1)
 abs-recip : abs(x / y) = abs(x) / abs(y)

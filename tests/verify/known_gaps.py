@@ -120,16 +120,6 @@ RELU_TWICE = Gap(
     example=("pr.relu(x) * pr.relu(x)", "x * pr.relu(x)"),
 )
 
-RELU_OF_SIGNED = Gap(
-    "ReLU of a value that is not negative",
-    "it is the value; true, and the analysis of signs knows it, but no rule asks",
-    is_sound=True,
-    rules="""
-(rewrite (Relu a) a :when ((nonneg a)) :ruleset algebra-verify :name "gap-relu-nonneg")
-""",
-    example=("pr.relu(pr.exp(x))", "pr.exp(x)"),
-)
-
 RISING = Gap(
     "an accumulator takes the largest of a rising function",
     "the largest exponential is that of the largest; true, but placement does not know it, so no "
@@ -207,7 +197,6 @@ GAPS = (
     LOST_DIM,
     LARGEST_OF_ROW,
     RELU_TWICE,
-    RELU_OF_SIGNED,
     RISING,
     LARGEST_SUM,
     GROWN,

@@ -12,6 +12,8 @@ SLOW ?=
 CUDA ?= yes
 PYTEST_ARGS ?=
 DEMO ?= -m prism_experiments.demo
+# `make bench BENCH_ARGS=--all` measures more; `python -m prism_experiments.bench --help` says what.
+BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -23,7 +25,7 @@ export RUFF_CACHE_DIR := $(VENV)/cache/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint bench bench-compile bench-search bench-scaling bench-encodings bench-ablation bench-workers bench-verify gpu-bundle lock cuda clean
+.PHONY: help demo test lint bench bench-smoke rivals bench-compile bench-search bench-scaling bench-encodings bench-ablation bench-workers bench-verify bench-tuning gpu-bundle lock cuda clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -45,8 +47,15 @@ lint: $(STAMP) ## check style, types and import directions
 	"$(BIN)/python" -m mypy
 	"$(BIN)/lint-imports" --no-logo --cache-dir "$(VENV)/cache/import-linter"
 
-bench: $(STAMP) ## measure the shipped workloads against their rivals
-	@"$(BIN)/python" -m prism_experiments.bench
+bench: $(STAMP) ## the workloads beside their rivals: table and goals, at most 40 minutes, resumable
+	@"$(BIN)/python" -m prism_experiments.bench $(BENCH_ARGS)
+
+bench-smoke: $(STAMP) ## two small cases of it, under two minutes
+	@"$(BIN)/python" -m prism_experiments.bench --smoke $(BENCH_ARGS)
+
+rivals: $(STAMP) ## add torch and onnxruntime, for make bench (large)
+	@version="$$("$(BIN)/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" \
+	  && $(PIP) install --constraint "locks/py$$version.txt" onnx onnxruntime torch
 
 gpu-bundle: $(STAMP) ## pack build/gpu for a machine with a GPU (experiments/gpu/README.md)
 	@"$(BIN)/python" -m prism_experiments.gpu.prepare -o build/gpu
@@ -68,6 +77,9 @@ bench-workers: $(STAMP) ## what processes that verify save in a search, and whet
 
 bench-verify: $(STAMP) ## milliseconds per proof on the workloads of the paper, and where they go
 	@"$(BIN)/python" -m prism_experiments.bench_verify
+
+bench-tuning: $(STAMP) ## how many trials each strategy needs, replayed from exhaustive records
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m prism_experiments.bench_tuning
 
 bench-compile: $(CUDA_STAMP) ## compile every graph for GPUs that are not here: spills, throughput
 	@"$(BIN)/python" -m prism_experiments.bench_compile

@@ -58,11 +58,13 @@ if TYPE_CHECKING:
     from prism.frontend.trace import trace
     from prism.operators import load_operators
     from prism.optimized import Optimized
+    from prism.optimized_shapes import OptimizedShapes
 
 __version__ = version("prism-superopt")
 
 __all__ = [
     "Optimized",
+    "OptimizedShapes",
     "PrismError",
     "Tensor",
     "__version__",
@@ -111,6 +113,7 @@ __all__ = [
 
 _ELSEWHERE = {
     "Optimized": "prism.optimized",
+    "OptimizedShapes": "prism.optimized_shapes",
     "load_operators": "prism.operators",
     "optimize": "prism.driver",
 }

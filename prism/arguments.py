@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prism import dlpack
 from prism.dtypes import TOLERANCES, dtype_of
 from prism.errors import SizeError, UsageError
 from prism.ir import Argument, Program
@@ -53,6 +54,18 @@ def as_arrays(
     ]
 
 
+def shape_given(value: object) -> tuple[int, ...]:
+    """The shape of what is given for an argument, wherever its elements lie.
+
+    Raises:
+        UsageError: it is no array.
+    """
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return _read(value, "an argument", np.dtype(np.float64)).shape
+    return tuple(int(extent) for extent in shape)
+
+
 def shape_of(argument: Argument, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape an argument must have."""
     return tuple(1 if d is None else sizes[d] for d in argument.axes)
@@ -70,6 +83,8 @@ def _as_array(
     if array.dtype != dtype:
         other = array.dtype.name
         instead = f" or optimize with dtype={other!r}" if other in TOLERANCES else ""
+        if dtype.name == "bfloat16" and other in {"uint16", "int16"}:
+            instead = "; if these are the bits of bfloat16 numbers, view(ml_dtypes.bfloat16)"
         raise UsageError(
             f"{what} has dtype {array.dtype}, the kernel is made for {dtype}: cast it "
             f"(array.astype({dtype.name!r})){instead}"
@@ -97,5 +112,16 @@ def _read(value: object, what: str, dtype: np.dtype[Any]) -> Array:
         if hasattr(given, "__dlpack__"):
             return np.from_dlpack(given)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        bits = _bfloat16_bits(given)
+        if bits is not None:
+            return bits.view(dtype_of("bfloat16"))
         raise UsageError(f"{what} cannot be read as a NumPy array: {error}") from error
     raise UsageError(f"{what} must be an array, not {type(value).__name__}")
+
+
+def _bfloat16_bits(value: object) -> NDArray[np.uint16] | None:
+    """What NumPy cannot read, if that is for its dtype: PyTorch has bfloat16, NumPy has not."""
+    try:
+        return dlpack.bits_of(value)
+    except Exception:  # whatever the producer may raise: NumPy's own error is the one to show
+        return None

@@ -10,25 +10,24 @@ egglog and z3 are missing.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
+import tempfile
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 from prism.artifact import FoundGraph, load_artifact, save_artifact
-from prism.cache import CacheWarning, entry_path, warn_if_unwritable, write_atomically
+from prism.cache import entry_path, warn_if_unwritable, write_atomically
 from prism.dtypes import dtype_of
 from prism.errors import KernelError, ParseError, PrismError, UsageError
-from prism.files import check_writable, read_regular
+from prism.files import check_writable
 from prism.ir import Program, format_program
+from prism.kernel_cache import cached_kernel, drop_entry, store_kernel, warn
 from prism.limits import check_memory, require_integer, require_seconds, require_texts
-from prism.optimized import MAX_BYTES, Optimized, Winner, compiled, from_json, source_path
+from prism.optimized import Optimized, Winner, compiled, source_path
+from prism.optimized_shapes import OptimizedShapes
 from prism.plugins import Group, installed, load, make
 from prism.protocols import Device, Target
 from prism.record import RecordFile, versions
@@ -36,22 +35,22 @@ from prism.report import search_facts, tune_facts, vet_facts
 from prism.scope import Scope
 from prism.tune import (
     Budget,
-    Config,
+    Estimates,
     Progress,
-    Space,
     Strategy,
     Task,
     Tuner,
     TuneResult,
     build_space,
-    instantiate,
+    estimated_there,
+    taught,
 )
 from prism.verdict import Verdict
 
 if TYPE_CHECKING:
     from prism.search import SearchOptions
 
-__all__ = ["Optimized", "TuneResult", "optimize", "tune"]
+__all__ = ["Optimized", "OptimizedShapes", "TuneResult", "optimize", "tune"]
 
 
 ESTIMATE_SHARE = 0.25
@@ -90,8 +89,9 @@ def tune(  # noqa: PLR0913 - the options of the command
 ) -> TuneResult:
     """Find the fastest kernel among the proved graphs of an artifact at `sizes`.
 
-    `records` is a JSON-lines file: trials in it are not repeated, new ones are appended. The
-    winner's source is written to `output`, or into the cache.
+    `records` is a JSON-lines file: trials in it are not repeated, new ones are appended; what was
+    fast there at other sizes is tried first. The winner's source is written to `output`, or into
+    the cache.
 
     Raises:
         UsageError: an argument that cannot be used as given, or an artifact that was searched for
@@ -121,10 +121,13 @@ def tune(  # noqa: PLR0913 - the options of the command
     task = Task(found.program, bound, target, chosen, dtype, seed, space, Budget(budget_s, trials))
     if record_file is not None:
         record_file.require_writable()
-    estimates = _Estimates(space, chosen, dtype, started + ESTIMATE_SHARE * budget_s)
-    tuner = Tuner(task, make_strategy(space, estimates, seed), record_file, progress, started)
-    result = tuner.run()
-    result = replace(result, notes=(*result.notes, *estimates.notes))
+    estimates = Estimates(space, chosen, dtype, started + ESTIMATE_SHARE * budget_s)
+    chosen_strategy = make_strategy(space, estimates, seed)
+    estimates.ranked()
+    known = () if record_file is None else record_file.read()
+    chosen_strategy, notes = taught(chosen_strategy, known, task, estimated_there(task))
+    result = Tuner(task, chosen_strategy, record_file, progress, started).run()
+    result = replace(result, notes=(*result.notes, *notes, *estimates.notes))
     if result.best is None:
         return result
     path = source_path(found.program, result.best.source) if output is None else Path(output)
@@ -132,10 +135,42 @@ def tune(  # noqa: PLR0913 - the options of the command
     return replace(result, best=replace(result.best, path=path))
 
 
-def optimize(  # noqa: PLR0913 - the options of the command
+@overload
+def optimize(
     program_or_fn: Program | Callable[..., Any],
     *,
     sizes: Mapping[str, int],
+    target: str = ...,
+    dtype: str = ...,
+    budget: float = ...,
+    seed: int = ...,
+    search_options: SearchOptions | None = ...,
+    cache: bool = ...,
+    progress: Progress | None = ...,
+    **dims: str,
+) -> Optimized: ...
+
+
+@overload
+def optimize(
+    program_or_fn: Program | Callable[..., Any],
+    *,
+    sizes: Sequence[Mapping[str, int]],
+    target: str = ...,
+    dtype: str = ...,
+    budget: float = ...,
+    seed: int = ...,
+    search_options: SearchOptions | None = ...,
+    cache: bool = ...,
+    progress: Progress | None = ...,
+    **dims: str,
+) -> OptimizedShapes: ...
+
+
+def optimize(  # noqa: PLR0913 - the options of the command
+    program_or_fn: Program | Callable[..., Any],
+    *,
+    sizes: Mapping[str, int] | Sequence[Mapping[str, int]],
     target: str = "cpu",
     dtype: str = "float32",
     budget: float = 60.0,
@@ -144,11 +179,16 @@ def optimize(  # noqa: PLR0913 - the options of the command
     cache: bool = True,
     progress: Progress | None = None,
     **dims: str,
-) -> Optimized:
+) -> Optimized | OptimizedShapes:
     """The fastest right kernel of a program, as a callable.
 
     `program_or_fn` is a traced program, or a function whose dims are annotations or given as
-    `x="n d"`. `budget` is in seconds and covers the tuning.
+    `x="n d"`. `sizes` is one mapping, `{"n": 8, "d": 4096}`, or a list of them: then every shape
+    is tuned, each beginning with what was fast for those before it, and the result takes arrays of
+    any shape (`OptimizedShapes`). `budget` is in seconds and covers the tuning, of each shape.
+
+    Trials are kept in the cache: a larger budget goes on where a smaller one ended, and other sizes
+    of the same program begin with what was fast.
 
     Raises:
         TraceError: the function cannot be traced.
@@ -159,37 +199,87 @@ def optimize(  # noqa: PLR0913 - the options of the command
     program = _program(program_or_fn, dims)
     require_texts(target=target, dtype=dtype)
     budget, seed = require_seconds(budget), require_integer("the seed", seed, 0)
-    bound = check_memory(program, sizes)
+    several = sizes if isinstance(sizes, list | tuple) else None
+    one_by_one = cast("Sequence[Mapping[str, int]]", [sizes] if several is None else several)
+    wanted = [check_memory(program, one) for one in one_by_one]
+    if not wanted or any(one in wanted[:place] for place, one in enumerate(wanted)):
+        raise UsageError("a list of sizes must hold some, each of them once")
     warn_if_unwritable()
     chosen = _target(target, dtype)
-    options = _search_options(search_options, bound, chosen.device())
+    with tempfile.TemporaryDirectory(prefix="prism-trials-") as folder:
+        records = _trials_path(program, target, dtype) if cache else Path(folder) / "trials.jsonl"
+        order = _Order(
+            program, target, dtype, budget, seed, search_options, progress, records, is_cached=cache
+        )
+        made = [_optimized(order, one, chosen.device()) for one in wanted]
+    return made[0] if several is None else OptimizedShapes(tuple(made))
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What `optimize` is asked, the sizes apart."""
+
+    program: Program
+    target: str
+    dtype: str
+    budget: float
+    seed: int
+    search_options: SearchOptions | None
+    progress: Progress | None
+    records: Path | None
+    is_cached: bool
+
+
+def _optimized(order: _Order, sizes: dict[str, int], device: Device) -> Optimized:
+    """One shape, from the cache or searched and tuned."""
+    options = _search_options(order.search_options, sizes, device)
     key = {
-        "search": _search_key(program, options),
-        "sizes": bound,
-        "dtype": dtype,
-        "target": target,
-        "device": chosen.device().text,
+        "search": _search_key(order.program, options),
+        "sizes": sizes,
+        "dtype": order.dtype,
+        "target": order.target,
+        "device": device.text,
         "versions": versions(),
     }
     path = entry_path("tuned", key)
-    wanted = Optimized(program, bound, dtype, target, None, {})
-    if cache and (hit := _cached_kernel(path, wanted, budget)) is not None:
+    wanted = Optimized(order.program, sizes, order.dtype, order.target, None, {})
+    if order.is_cached and (hit := cached_kernel(path, wanted, order.budget)) is not None:
         return hit
-    found, searched = _search(program, options, cache=cache, progress=progress)
+    found, searched = _search(
+        order.program, options, cache=order.is_cached, progress=order.progress
+    )
     try:
         result = tune(
-            found, bound, target=target, dtype=dtype, budget_s=budget, seed=seed, progress=progress
+            found,
+            sizes,
+            target=order.target,
+            dtype=order.dtype,
+            budget_s=order.budget,
+            seed=order.seed,
+            records=order.records,
+            progress=order.progress,
         )
     except KernelError as error:
         result = TuneResult(None, {}, 0, 0, 0.0, f"the target cannot run here: {error}")
-    winner = None
-    if result.best is not None:
-        winner = Winner(result.best.config.graph_id, result.best.mu, result.best.source)
+    best = result.best
+    winner = None if best is None else Winner(best.config.graph_id, best.mu, best.source)
     facts = {"search": searched, "tune": tune_facts(result)}
-    made = compiled(Optimized(program, bound, dtype, target, winner, facts))
-    if cache and made.winner is not None and result.stopped != "interrupted":
-        _store(path, made, result, budget)
+    made = compiled(replace(wanted, winner=winner, facts=facts))
+    if order.is_cached and made.winner is not None and result.stopped != "interrupted":
+        store_kernel(path, made, result, order.budget)
     return made
+
+
+def _trials_path(program: Program, target: str, dtype: str) -> Path | None:
+    """Where the cache keeps the trials of a program at all sizes; None if it cannot be written."""
+    key = {"program": format_program(program), "target": target, "dtype": dtype}
+    path = entry_path("trials", key).with_suffix(".jsonl")
+    try:
+        RecordFile(path).require_writable()
+    except PrismError as error:
+        warn(f"trials are not cached: {error}")
+        return None
+    return path
 
 
 def _target(name: str, dtype: str) -> Target:
@@ -213,10 +303,9 @@ def _target(name: str, dtype: str) -> Target:
 def _dtypes_of(target: str) -> Sequence[str]:
     """The dtypes of an installed target; none where it cannot be used here at all."""
     try:
-        made: Target = make(Group.TARGET, target)
+        return cast("Target", make(Group.TARGET, target)).dtypes
     except PrismError:
         return ()
-    return made.dtypes
 
 
 def _program(given: Program | Callable[..., Any], dims: Mapping[str, str]) -> Program:
@@ -231,40 +320,6 @@ def _program(given: Program | Callable[..., Any], dims: Mapping[str, str]) -> Pr
     from prism.frontend import trace  # noqa: PLC0415 - tuning an artifact traces nothing
 
     return trace(given, **dims)
-
-
-class _Estimates:
-    """The target's cost model as strategies see it: infinite where it refuses.
-
-    Once the time for estimates is used up, what was not estimated counts as refused: a strategy
-    that ranks thousands of configs must leave time to try some.
-    """
-
-    def __init__(self, space: Space, target: Target, dtype: str, until: float) -> None:
-        self._graphs = {graph.graph_id: graph for graph in space.graphs}
-        self._target = target
-        self._dtype = dtype
-        self._until = until
-        self.made = self.left = 0
-
-    def __call__(self, config: Config) -> float:
-        """Predicted seconds of a config."""
-        if self.made and time.monotonic() > self._until:
-            self.left += 1
-            return math.inf
-        self.made += 1
-        try:
-            mu = instantiate(self._graphs[config.graph_id], config)
-            return self._target.estimate(mu, self._dtype)
-        except KernelError:
-            return math.inf
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the result should say of it."""
-        if not self.left:
-            return ()
-        return (f"the budget allowed {self.made} estimates, {self.left} more were wanted",)
 
 
 def _search_options(
@@ -301,8 +356,7 @@ def _search_key(program: Program, options: SearchOptions) -> dict[str, Any]:
         "program": format_program(program),
         "axioms": load_axioms(options.axioms).fingerprint,
         "encoding": options.encoding,
-        # not all of the device: its bandwidth is measured anew, and never twice the same
-        # nor how many processes looked: they find the same
+        # its bandwidth is measured anew, and never twice the same; any number of workers finds it
         "options": repr(replace(options, device=None, workers=1)),
         "device": None if options.device is None else options.device.text,
         "versions": [version(name) for name in ("prism-superopt", "egglog", "ortools")],
@@ -322,7 +376,7 @@ def _search(
             facts = search_facts(artifact.graphs, artifact, is_cached=True)
             vet_facts({"search": facts})
         except PrismError as error:
-            _drop(path, f"the cached search {path} is not used: {error}")
+            drop_entry(path, f"the cached search {path} is not used: {error}")
         else:
             return artifact, facts
     from prism.search import search  # noqa: PLC0415 - the search half
@@ -340,60 +394,5 @@ def _search(
         try:
             save_artifact(result, path)
         except (PrismError, OSError) as error:
-            _warn(f"the search is not cached: {error}")
+            warn(f"the search is not cached: {error}")
     return result, search_facts(result.graphs, result, is_cached=False)
-
-
-def _cached_kernel(path: Path, wanted: Optimized, budget: float) -> Optimized | None:
-    """A tuned kernel from the cache, if as much time was spent on it as is offered now.
-
-    An entry that is of no use is deleted, so that it costs one warning, not one per call.
-    """
-    try:
-        entry = json.loads(read_regular(path, MAX_BYTES))
-        require_texts(kernel=entry["kernel"], optimized=entry["optimized"])
-        if entry["budget_s"] < budget and entry["stopped"] != "strategy":
-            return None
-        made = from_json(entry["optimized"], entry["kernel"], str(path), wanted.target)
-        _require_wanted(made, wanted)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, PrismError) as error:
-        _drop(path, f"the cached kernel {path} is not used: {type(error).__name__}: {error}")
-        return None
-    return made
-
-
-def _require_wanted(made: Optimized, wanted: Optimized) -> None:
-    if _situation(made) != _situation(wanted):
-        raise ParseError("it is of another program, size, dtype or target")
-    if made.winner is None:
-        raise KernelError("its kernel does not load here")
-
-
-def _situation(made: Optimized) -> tuple[object, ...]:
-    return format_program(made.program), dict(made.sizes), made.dtype, made.target
-
-
-def _drop(path: Path, message: str) -> None:
-    """Delete a bad entry and say so."""
-    with contextlib.suppress(OSError):
-        path.unlink()
-    _warn(message)
-
-
-def _store(path: Path, made: Optimized, result: TuneResult, budget: float) -> None:
-    entry = {
-        "budget_s": budget,
-        "stopped": result.stopped,
-        "kernel": made.source,
-        "optimized": made.to_json(),
-    }
-    try:
-        write_atomically(path, json.dumps(entry))
-    except PrismError as error:
-        _warn(f"the kernel is not cached: {error}")
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, CacheWarning, stacklevel=4)

@@ -180,7 +180,9 @@ class Optimized:
             text = read_regular(where / FACTS_FILE, MAX_BYTES).decode()
             source = read_regular(where / KERNEL_FILE, MAX_BYTES).decode()
         except (OSError, ValueError) as error:
-            raise UsageError(f"{where} holds no saved kernel: {error}") from error
+            raise UsageError(
+                f"{where} holds no saved kernel: {error} (OptimizedShapes loads several shapes)"
+            ) from error
         return from_json(text, source, str(where), target)
 
     def _evaluate(self, arrays: Sequence[Array]) -> tuple[Array, ...]:

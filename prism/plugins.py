@@ -1,4 +1,4 @@
-"""The plug-in door: every alternative (encoding, pruner, strategy, target, workload, axiom set).
+"""The plug-in door: every alternative (encoding, pruner, target, workload, contestant, axiom set).
 
 A plug-in is named by an entry point in a group below, ours included, or by `FILE.py:ATTRIBUTE`. A
 name claimed by two distributions is an error that names both; an unknown name lists the known ones.
@@ -26,6 +26,7 @@ class Group(Enum):
 
     ENCODING = "prism.encodings"
     AXIOMS = "prism.axioms"
+    CONTESTANT = "prism.contestants"
     PRUNER = "prism.pruners"
     STRATEGY = "prism.strategies"
     TARGET = "prism.targets"
@@ -33,7 +34,16 @@ class Group(Enum):
     WORKLOAD = "prism.workloads"
 
 
-_MADE = frozenset({Group.ENCODING, Group.PROVER, Group.PRUNER, Group.STRATEGY, Group.TARGET})
+_MADE = frozenset(
+    {
+        Group.CONTESTANT,
+        Group.ENCODING,
+        Group.PROVER,
+        Group.PRUNER,
+        Group.STRATEGY,
+        Group.TARGET,
+    }
+)
 """Groups whose plug-ins are called to make what is used; of a workload its loader says the same."""
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from prism.bench import BenchOptions, Task, contestant, run_bench
+from prism.bench.accuracy import norm_error, reference_of
 from prism.bench.process import ContestantError, Worker, worker_environment
-from prism.bench.results import Measured, paired_ratio, stream_rate, summarize
-from prism.bench.runner import _shares
+from prism.bench.results import Measured, paired_ratio, spread_of, stream_rate, summarize
+from prism.bench.runner import _busy, _Runner, _shares
 from prism.bench.stream import CacheFlusher, StreamMeter, allowed_cpus, last_level_cache_bytes
 from prism.bench.task import border_bytes, make_inputs
 from prism.bench.worker import serve
 from prism.errors import KernelError, PluginError, UsageError
-from prism.ir import Apply, Argument, DimInfo, Input, Output, Program
+from prism.ir import Apply, Argument, DimInfo, Input, Output, Program, format_program
 
 MATMUL = Program(
     name="matmul",
@@ -30,23 +32,49 @@ MATMUL = Program(
 RIVALS = """
 import os, time
 import numpy as np
-from prism.bench import Prepared
+from prism.bench import NotAvailableError, Prepared, Way
+from prism.bench.task import make_inputs, task_program
 
-def prepared(work):
-    return Prepared(work, lambda out: (np.asarray(out),))
+def prepared(task, seconds, factor=1.0):
+    x, w = make_inputs(task_program(task), task)
+
+    def call():
+        time.sleep(seconds)
+        return factor * (x @ w)
+
+    return Prepared(call, lambda out: (np.asarray(out),), note="half asleep" if seconds else "")
 
 class Fast:
     def prepare(self, task):
         print("chatter on standard output")
-        return prepared(lambda: time.sleep(0.002) or [1.0, 2.0])
+        return prepared(task, 0.002)
 
 class Slow:
     def prepare(self, task):
-        return prepared(lambda: time.sleep(0.02) or [1.0, 2.0])
+        return prepared(task, 0.02)
 
 class Wrong:
     def prepare(self, task):
-        return Prepared(lambda: [1.0, 3.0], lambda out: (np.asarray(out),), note="half asleep")
+        return prepared(task, 0.0, 1.01)
+
+class Several:
+    def prepare(self, task):
+        def breaks():
+            raise RuntimeError("no such instruction")
+        return [
+            Way("slow", lambda: prepared(task, 0.02)),
+            Way("wrong", lambda: prepared(task, 0.0, 2.0)),
+            Way("fast", lambda: prepared(task, 0.004)),
+            Way("broken", breaks),
+        ]
+
+class NoneRight:
+    def prepare(self, task):
+        return [Way(name, lambda: prepared(task, 0.0, 2.0)) for name in ("a", "b")]
+
+class Absent:
+    def prepare(self, task):
+        raise NotAvailableError("not installed: pip install absent")
 
 class Raises:
     def prepare(self, task):
@@ -71,7 +99,8 @@ class Environment:
 @pytest.fixture
 def task():
     sizes = (("n", 2), ("d", 8), ("h", 4))
-    return Task("unused", sizes, "float32", seed=3, threads=1, kernel="unused")
+    text = format_program(MATMUL)
+    return Task("unused", sizes, "float32", seed=3, threads=1, kernel="unused", text=text)
 
 
 @pytest.fixture
@@ -82,12 +111,13 @@ def rival(tmp_path):
 
 
 def prepare_request(name, task, folder):
+    np.savez(folder / "reference.npz", *reference_of(MATMUL, task))
     return {
         "op": "prepare",
         "contestant": name,
         "task": task.to_json(),
         "cpus": list(allowed_cpus()[:1]),
-        "outputs": str(folder / "out.npz"),
+        "reference": str(folder / "reference.npz"),
     }
 
 
@@ -130,7 +160,8 @@ def test_inputs_depend_on_the_seed_alone(task):
 
 
 def test_a_task_survives_the_pipe(task):
-    assert Task.from_json(json.loads(json.dumps(task.to_json()))) == task
+    given = replace(task, tables=(("[twice]", "mine.toml"),))
+    assert Task.from_json(json.loads(json.dumps(given.to_json()))) == given
 
 
 def test_worker_environment_steers_no_library_and_gives_equal_threads():
@@ -169,7 +200,7 @@ def test_the_stream_reads_more_than_the_cache_holds():
 
 
 def test_an_unknown_contestant_lists_the_known_ones():
-    with pytest.raises(UsageError, match=r"no contestant named 'torhc'; known: .*numpy"):
+    with pytest.raises(PluginError, match=r"no contestant named 'torhc'; known: .*numpy"):
         contestant("torhc")
     with pytest.raises(PluginError, match="there is no file"):
         contestant("/nowhere.py:A")
@@ -182,7 +213,7 @@ def test_rivals_are_rivals_and_stand_once(task, against):
 
 
 def test_more_threads_than_cpus_are_refused(task):
-    many = Task(**{**task.to_json(), "sizes": task.sizes, "threads": 10_000})
+    many = replace(task, threads=10_000)
     with pytest.raises(UsageError, match="10000 threads"):
         run_bench(MATMUL, many, ["numpy"], BenchOptions())
 
@@ -223,27 +254,87 @@ def test_a_worker_is_pinned_and_has_its_threads(task, tmp_path, rival, monkeypat
 def test_contestants_take_turns_and_are_compared(task, rival):
     seen = []
     options = BenchOptions(rounds=3, calls=2, ours=rival("Fast"))
+    names = ["Slow", "Several", "Wrong", "Raises", "Absent"]
     result = run_bench(
         MATMUL,
         task,
-        [rival("Slow"), rival("Wrong"), rival("Raises")],
+        [rival(name) for name in names],
         options,
         lambda done, total, what: seen.append((done, total, what.rpartition(":")[2])),
     )
-    ours, slow, wrong, raises = result.contestants
+    ours, slow, several, wrong, raises, absent = result.contestants
     assert result.ours is ours
     assert 2.0 < slow.ratio < 50.0  # ten, but for what else the machine does
     assert [len(r) for r in slow.rounds] == [2, 2, 2]
-    assert (slow.difference, ours.ratio) == (0.0, 1.0)
-    assert wrong.difference == pytest.approx(1 / np.sqrt(5))
+    assert (slow.error, ours.ratio) == (ours.error, 1.0)
+    assert ours.error < 1e-6
+    assert ours.spread >= 1.0
+    assert several.way == "fast"
+    assert wrong.failure == "norm error 0.01 against float64, allowed 4e-05"
     assert raises.failure == "ValueError: no such library"
-    assert any("Wrong differ from ours" in w for w in result.warnings)
-    assert any("Wrong: half asleep" in w for w in result.warnings)
-    assert any("Raises did not finish" in w for w in result.warnings)
+    assert absent.failure == "not installed: pip install absent"
+    assert any("Fast: half asleep" in w for w in result.warnings)
+    assert any("Raises is not compared" in w for w in result.warnings)
     assert result.stream_gbps > 0
-    turns = [what for done, _, what in seen if not what.startswith("start")][-5:]
-    assert turns == ["Fast", "Slow", "Wrong", "Raises", "stream"]
-    assert json.loads(json.dumps(result.to_json()))["sizes"] == {"n": 2, "d": 8, "h": 4}
+    turns = [what for done, _, what in seen if not what.startswith("start")][-7:]
+    assert turns == ["Fast", *names, "stream"]
+    data = json.loads(json.dumps(result.to_json()))
+    assert data["sizes"] == {"n": 2, "d": 8, "h": 4}
+    ways = data["contestants"][2]["ways"]
+    assert 0.003 < ways["fast"] < ways["slow"]
+    assert "norm error 1 " in ways["wrong"]
+    assert ways["broken"] == "RuntimeError: no such instruction"
+
+
+def test_a_contestant_without_a_right_way_says_why_of_each(task, tmp_path, rival):
+    replies = io.StringIO()
+    request = json.dumps(prepare_request(rival("NoneRight"), task, tmp_path))
+    serve(io.StringIO(request + "\n"), replies)
+    error = json.loads(replies.getvalue())["error"]
+    assert error.count("norm error 1 against float64") == 2
+    assert "a: " in error
+    assert "; b: " in error
+
+
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [
+        ([3.0, 4.0], 0.0),
+        ([3.0, 4.5], 0.1),
+        ([3.0, np.nan], np.inf),
+        ([np.inf, 4.0], np.inf),
+        ([3.0, 4.0, 5.0], np.inf),
+    ],
+)
+def test_the_error_is_a_norm_and_holes_or_other_shapes_are_wrong(output, error):
+    found = norm_error([np.float32(output)], (np.array([3.0, 4.0]),), "float32")
+    assert found == pytest.approx(error)
+
+
+def test_what_the_dtype_cannot_hold_is_not_asked_for():
+    reference = (np.array([1.0, 1e6, np.nan]),)
+    assert norm_error([np.float16([1.0, np.inf, 7.0])], reference, "float16") == 0.0
+    assert norm_error([np.float32([1.0, np.inf, 7.0])], reference, "float32") == np.inf
+
+
+def _after(name, *rounds):
+    cpu = [0.99 * t for times in rounds for t in times]
+    return _Runner(name, rounds=list(rounds), cpu=cpu)
+
+
+def test_a_busy_machine_is_told_by_its_load_its_cores_and_its_spread():
+    calm = _after("a", (1.0, 1.1), (1.2, 1.0))
+    assert list(_busy(0.1, calm, calm, threads=1)) == []
+    assert "load 2.0" in next(_busy(2.0, calm, calm, threads=1))
+    assert "got 50% of their CPUs" in next(_busy(0.1, calm, calm, threads=2))
+    uneven = _after("a", (1.0, 1.0), (2.0, 2.0))
+    (warning,) = _busy(0.1, calm, uneven, threads=1)
+    assert "the slowest round of our kernel took 2.0 times the fastest" in warning
+
+
+def test_the_spread_is_that_of_the_rounds_medians():
+    assert spread_of(((1.0, 9.0, 1.0), (2.0, 2.0))) == 2.0
+    assert spread_of(((1.0,),)) is None
 
 
 def test_our_own_failure_ends_the_run(task, rival):

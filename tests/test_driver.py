@@ -20,10 +20,12 @@ from prism.driver import optimize, tune
 from prism.errors import ParseError, PluginError, SizeError, TraceError, UsageError
 from prism.ir import SGraph
 from prism.optimized import Optimized
+from prism.optimized_shapes import OptimizedShapes
 from prism.plugins import Group, load, make
 from prism.record import RecordFile
 from prism.scope import Scope
 from prism.search import SearchOptions
+from prism.tune import estimates
 from prism.verdict import Verdict
 
 FAKE = f"{Path(__file__).parent / 'tune' / 'fake_target.py'}:FakeTarget"
@@ -136,7 +138,7 @@ BAD_TUNE = {
     "size zero": ({"sizes": SIZES | {"n": 0}}, SizeError, "positive integer"),
     "dtype": ({"dtype": "int8"}, UsageError, "unknown dtype 'int8'"),
     "target": ({"target": "tpu"}, PluginError, "no target named 'tpu'; known: cpu"),
-    "strategy": ({"strategy": "magic"}, PluginError, "no strategy named 'magic'; known: model"),
+    "strategy": ({"strategy": "magic"}, PluginError, "named 'magic'; known: evolutionary, model"),
     "trials": ({"trials": 0}, UsageError, "at least 1"),
     "budget": ({"budget_s": -1.0}, UsageError, "positive number of seconds"),
     "endless budget": ({"budget_s": float("inf")}, UsageError, "positive number of seconds"),
@@ -153,12 +155,14 @@ def test_tune_refuses_what_it_cannot_use(case):
 
 
 def test_a_dtype_that_the_target_does_not_take_names_the_targets_that_do(monkeypatch):
-    monkeypatch.setattr(driver, "installed", lambda group: {"cpu": None, FAKE: None, UNKNOWN: None})
-    words = "target cpu does not take bfloat16, only float32, float64; targets that do: .*Fake"
+    narrow = FAKE.replace("FakeTarget", "NarrowTarget")
+    known = {narrow: None, FAKE: None, UNKNOWN: None}
+    monkeypatch.setattr(driver, "installed", lambda group: known)
+    words = "NarrowTarget does not take bfloat16, only float32, float64; targets that do: .*Fake"
     with pytest.raises(UsageError, match=words):
-        tune(SMALL, SIZES, dtype="bfloat16")
+        tune(SMALL, SIZES, target=narrow, dtype="bfloat16")
     with pytest.raises(UsageError, match=words):
-        optimize(MATMUL, sizes=SIZES, dtype="bfloat16")
+        optimize(MATMUL, sizes=SIZES, target=narrow, dtype="bfloat16")
 
 
 # --- optimize
@@ -215,6 +219,64 @@ def test_a_target_that_cannot_run_here_gives_its_kernel_and_says_predicted(searc
     assert "median" not in report
     assert optimize(MATMUL, sizes=SIZES, target=offline) == made
     assert len(searched) == 2
+
+
+# --- several sizes
+
+
+LARGER = {"n": 4, "d": 24, "h": 20}
+
+
+def test_what_was_fast_at_other_sizes_is_tried_first(tmp_path):
+    found = replace(SMALL, graphs=(Graph("g0", matmul_graph()),))
+    records = tmp_path / "trials.jsonl"
+    options = {"target": FAKE, "records": records, "strategy": "random"}
+    tune(found, SIZES, trials=8, **options)
+    first = min((t for t in RecordFile(records).read()), key=lambda t: t.median_s)
+    result = tune(found, LARGER, trials=1, **options)
+    assert any("fast at other sizes" in note for note in result.notes)
+    tried = RecordFile(records).read()[-1]
+    assert dict(tried.key.sizes) == LARGER
+    assert tried.key.schedule == first.key.schedule
+    assert dict(tried.key.par_sizes[0])["x"] == dict(first.key.par_sizes[0])["x"]
+
+
+def test_sizes_in_a_list_give_a_program_for_all_of_them_and_others(searched, rng):
+    made = optimize(MATMUL, sizes=[SIZES, LARGER], target=FAKE, budget=20.0)
+    assert isinstance(made, OptimizedShapes)
+    assert [shape.sizes for shape in made.shapes] == [SIZES, LARGER]
+    assert not any(shape.is_fallback for shape in made.shapes)
+    seeded = made.shapes[1].facts["tune"]
+    assert any("fast at other sizes" in note for note in seeded["notes"])
+    call(made)
+    x, w = rng.standard_normal((2, 30)), rng.standard_normal((30, 7))
+    x, w = x.astype(np.float32), w.astype(np.float32)
+    with pytest.warns(UserWarning, match="not tuned for n=2,d=30,h=7: the kernel for"):
+        np.testing.assert_allclose(made(x, w), x @ w, rtol=1e-4, atol=1e-5)
+    again = optimize(MATMUL, sizes=[LARGER], target=FAKE, budget=20.0)
+    assert again.shapes == made.shapes[1:]
+
+
+@pytest.mark.parametrize("sizes", [[], [SIZES, dict(reversed(SIZES.items()))]])
+def test_a_list_of_no_sizes_or_of_the_same_twice_is_refused(sizes, searched):
+    with pytest.raises(UsageError, match="must hold some, each of them once"):
+        optimize(MATMUL, sizes=sizes, target=FAKE)
+
+
+def test_optimize_goes_on_where_a_smaller_budget_ended(searched, cache):
+    optimize(MATMUL, sizes=SIZES, target=FAKE, budget=5.0)
+    (entry,) = entries(cache)
+    entry.unlink()
+    again = optimize(MATMUL, sizes=SIZES, target=FAKE, budget=5.0)
+    assert again.facts["tune"]["resumed"] == 3
+    assert optimize(MATMUL, sizes=SIZES, target=FAKE, cache=False).facts["tune"]["resumed"] == 0
+
+
+def test_trials_that_cannot_be_kept_cost_a_warning(searched, cache):
+    cache.mkdir()
+    (cache / "trials").write_text("a file where a folder should be")
+    with pytest.warns(CacheWarning, match="trials are not cached"):
+        call(optimize(MATMUL, sizes=SIZES, target=FAKE))
 
 
 # --- the caches
@@ -415,7 +477,8 @@ def test_import_prism_is_light_and_every_public_name_is_there():
 
 
 def test_public_names_are_those_of_the_front_end_and_the_driver():
-    ours = {"Optimized", "PrismError", "__version__", "errors", "load_operators", "ops", "optimize"}
+    ours = {"Optimized", "OptimizedShapes", "PrismError", "__version__", "errors"}
+    ours |= {"load_operators", "ops", "optimize"}
     assert set(prism.__all__) == ours | set(frontend.__all__) - {"load_program"}
     assert prism.Optimized is Optimized
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
@@ -424,14 +487,16 @@ def test_public_names_are_those_of_the_front_end_and_the_driver():
 
 def test_ranking_leaves_most_of_the_budget_for_trials(monkeypatch):
     clock = iter(range(1000))
-    monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    monkeypatch.setattr(estimates, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     target = SimpleNamespace(estimate=lambda mu, dtype: 1.0)
-    monkeypatch.setattr(driver, "instantiate", lambda space, config: config)
+    monkeypatch.setattr(estimates, "instantiate", lambda space, config: config)
     space = SimpleNamespace(graphs=(SimpleNamespace(graph_id="g"),))
     config = SimpleNamespace(graph_id="g")
-    estimates = driver._Estimates(space, target, "float32", until=2.0)
-    assert [estimates(config) for _ in range(5)] == [1.0, 1.0, 1.0, 1.0, math.inf]
-    assert estimates.notes == ("the budget allowed 4 estimates, 1 more were wanted",)
+    made = estimates.Estimates(space, target, "float32", until=2.0)
+    assert [made(config) for _ in range(5)] == [1.0, 1.0, 1.0, 1.0, math.inf]
+    assert made.notes == ("the budget allowed 4 estimates, 1 more were wanted",)
+    made.ranked()
+    assert made(config) == 1.0
 
 
 def test_optimize_searches_for_its_sizes_and_device(searched, monkeypatch):

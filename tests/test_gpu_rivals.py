@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from prism.dtypes import dtype_of
-from prism.frontend import load_program
-from prism_experiments.gpu import prepare
 from prism_experiments.gpu.results import CONTESTANT, clean
 from prism_experiments.gpu.rivals import (
     NoTorchError,
@@ -23,7 +21,7 @@ from prism_experiments.gpu.rivals import (
 )
 from prism_experiments.gpu.stopwatch import EventStopwatch, HostStopwatch, time_calls
 from prism_experiments.gpu.vetting import Each, vet
-from prism_experiments.torch_forms import FORMS, torch_form
+from prism_experiments.rivals.torch_source import ATTENTION, FUNCTIONS
 
 
 class Tensor:
@@ -69,11 +67,12 @@ class Event:
 
 def fake_torch(*, broken=(), is_gpu=True):
     """A torch whose compiler runs the function as it is, but for modes that are `broken`."""
-    compiled = []
+    compiled, forms = [], []
 
     def compile_(form, *, mode, dynamic, fullgraph):
         assert (dynamic, fullgraph) == (False, True)
         compiled.append(mode)
+        forms.append(form)
         if mode in broken:
             raise RuntimeError(f"no {mode} here")
         return form
@@ -91,6 +90,7 @@ def fake_torch(*, broken=(), is_gpu=True):
         __version__="9",
         compile=compile_,
         compiled=compiled,
+        forms=forms,
         compiler=SimpleNamespace(reset=lambda: compiled.append("reset")),
         _dynamo=SimpleNamespace(mark_static_address=mark),
         cuda=cuda,
@@ -103,7 +103,9 @@ def square(tensor):
     return Tensor(tensor.array**2)
 
 
-def contest(torch, *, target="cuda", left_s=100.0, form=square, ours=lambda: np.float32([1, 4])):
+def contest(
+    torch, *, target="cuda", left_s=100.0, form=square, forms=None, ours=lambda: np.float32([1, 4])
+):
     """What a contest tells in the end, by contestant."""
     reference = (np.array([1.0, 4.0]),)
     tables = []
@@ -111,7 +113,8 @@ def contest(torch, *, target="cuda", left_s=100.0, form=square, ours=lambda: np.
     def entrants():
         yield enter("prism", lambda: ours, reference, 1e-3)
         tensors = [Tensor(np.float32([1, 2]))]
-        for rival, found in rivals_of(target, torch, form, tensors, lambda: left_s):
+        chosen = forms or {FUNCTIONS: form}
+        for rival, found in rivals_of(target, torch, chosen, tensors, lambda: left_s):
             yield enter(rival.name, found, reference, 1e-3) if callable(found) else found
 
     compete(EventStopwatch(torch), entrants(), tables.append)
@@ -195,23 +198,13 @@ def test_without_torch_or_without_its_gpu_there_is_a_reason(monkeypatch):
         open_torch("cuda")
 
 
-def test_every_shipped_workload_has_a_torch_form():
-    assert set(FORMS) == set(prepare.shipped())
-
-
-def test_torch_forms_compute_what_the_workloads_do():
-    torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(0)
-    for name in FORMS:
-        function, program = load_program(name)
-        sizes = dict.fromkeys({d for a in program.arguments for d in a.axes}, 8)
-        arrays = [
-            rng.standard_normal([sizes[d] for d in a.axes]).astype(np.float32)
-            for a in program.arguments
-        ]
-        tensors = [as_tensor(torch, array, "cpu") for array in arrays]
-        made = as_float64(torch_form(name, torch)(*tensors))
-        np.testing.assert_allclose(made, function(*arrays), rtol=1e-4, atol=1e-5)
+def test_programs_with_attention_have_a_rival_for_it_and_compile_it():
+    torch = fake_torch()
+    forms = {FUNCTIONS: square, ATTENTION: lambda tensor: Tensor(tensor.array * tensor.array)}
+    rows = contest(torch, forms=forms)
+    assert list(rows)[:3] == ["prism", "torch", "sdpa"]
+    assert {row["status"] for row in rows.values()} == {"ok"}
+    assert [form is forms[ATTENTION] for form in torch.forms] == [True] * 3
 
 
 def test_bfloat16_reaches_torch_bit_by_bit():

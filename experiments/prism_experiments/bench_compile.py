@@ -27,8 +27,8 @@ from prism_kernels.cuda.compile_pool import CompilePool, Failure, Job, Result
 from prism_kernels.cuda.devices import gpu_named
 from prism_kernels.cuda.target import OfflineTarget
 
-ROWS, WIDE = 8, 4096
-"""Sizes: the first dim of a program, and all its others."""
+WIDE = 4096
+"""The size of all dims of a program but its first."""
 SAMPLED = 100
 """Configs of each graph whose predictions are compared."""
 
@@ -51,18 +51,21 @@ class Outcome:
 @click.option("--archs", default="sm_80,sm_90", help="Architectures, separated by commas.")
 @click.option("--dtype", default="float16")
 @click.option("--every", default=1, help="Compile one of this many graphs only.")
+@click.option("--rows", default=8, help="The size of a program's first dim.")
 @click.option("--workers", default=2)
-def main(workloads: str, archs: str, dtype: str, every: int, workers: int) -> None:
+def main(  # noqa: PLR0913, PLR0917 - the options of the command
+    workloads: str, archs: str, dtype: str, every: int, rows: int, workers: int
+) -> None:
     """Compile all graphs and report."""
     console = Console(stderr=True)
     outcomes: list[Outcome] = []
     with CompilePool(workers, cache=False) as pool:
-        warm_up = list(_jobs("matmul", archs.partition(",")[0], dtype, 1))
+        warm_up = list(_jobs("matmul", archs.partition(",")[0], dtype, 1, rows))
         pool.compile_all(warm_up[:workers])
         for arch in archs.split(","):
             for workload in workloads.split(","):
                 console.print(f"{workload} for {arch} ...")
-                jobs = list(_jobs(workload, arch, dtype, every))
+                jobs = list(_jobs(workload, arch, dtype, every, rows))
                 start = time.perf_counter()
                 results = pool.compile_all(jobs)
                 outcome = _outcome(workload, arch, results, time.perf_counter() - start)
@@ -95,11 +98,11 @@ def _outcome(workload: str, arch: str, results: Sequence[Result], seconds: float
     )
 
 
-def _jobs(workload: str, arch: str, dtype: str, every: int) -> Iterator[Job]:
+def _jobs(workload: str, arch: str, dtype: str, every: int, rows: int) -> Iterator[Job]:
     """The kernels of a workload's graphs, each at its best predicted tile choice."""
     _, program = load_program(workload)
     wide = dict.fromkeys(program.size_names, WIDE)
-    sizes = bind_sizes(program, {**wide, program.size_names[0]: ROWS})
+    sizes = bind_sizes(program, {**wide, program.size_names[0]: rows})
     target = OfflineTarget(arch)
     graphs = tuple((g.id, g.graph) for g in search(program, SearchOptions()).graphs[::every])
     for space in build_space(graphs, sizes, target).graphs:

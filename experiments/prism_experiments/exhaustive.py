@@ -1,4 +1,4 @@
-"""Exhaustive records: every config of a small space, timed once and for all, to judge strategies by.
+"""Exhaustive records: every config of a small space, timed, to judge strategies by.
 
 A space that `optimize` tunes has thousands of configs, too many to time each. `thinned` keeps a
 seeded sample of every graph's counts, the same share of each graph, so that good configs are as
@@ -27,6 +27,7 @@ from prism.errors import KernelError, ParseError
 from prism.ir import Program, format_program, format_sgraph, parse_program, parse_sgraph
 from prism.protocols import Kernel, Target
 from prism.record import Counts, Outcome, versions
+from prism.scope import sizes_text
 from prism.tune import Config, GraphSpace, Space, instantiate
 from prism.tune.cases import prepare
 from prism.tune.check import check, nan_filled
@@ -65,12 +66,23 @@ class ExhaustiveRecord:
     @property
     def name(self) -> str:
         """The program's name and its sizes, as in `rmsnorm n=8,d=1024,h=1024`."""
-        return f"{self.program.name} {','.join(f'{dim}={size}' for dim, size in self.sizes)}"
+        return f"{self.program.name} {self.sizes_text}"
+
+    @property
+    def sizes_text(self) -> str:
+        """The sizes that a user chooses, in the program's order."""
+        sizes = dict(self.sizes)
+        return sizes_text({name: sizes[name] for name in self.program.size_names})
 
     @property
     def best_s(self) -> float:
         """The time of the best config."""
         return min(trial.seconds for trial in self.trials.values() if trial.seconds is not None)
+
+    def identity(self, config: Config) -> str:
+        """Equal for configs that run the same."""
+        graphs = {graph.graph_id: graph for graph in self.space.graphs}
+        return mu_identity(instantiate(graphs[config.graph_id], config))
 
     def estimate(self, config: Config) -> float:
         """What strategies are given as the cost model."""
@@ -78,7 +90,7 @@ class ExhaustiveRecord:
 
     def save(self, path: Path) -> None:
         """Write the record."""
-        data = {
+        data: dict[str, Any] = {
             "schema": SCHEMA,
             "program": format_program(self.program),
             "sizes": dict(self.sizes),
@@ -87,7 +99,8 @@ class ExhaustiveRecord:
             "device": self.device,
             "versions": dict(self.versions),
         }
-        graphs = [_graph_to_json(graph, self.trials) for graph in self.space.graphs]
+        text = data["program"]
+        graphs = [_graph_to_json(graph, self.trials, text) for graph in self.space.graphs]
         lines = ",\n".join(json.dumps(graph, separators=(",", ":")) for graph in graphs)
         head = json.dumps(data)[:-1]
         path.write_text(f'{head}, "graphs": [\n{lines}\n]}}\n', encoding="utf-8")
@@ -106,7 +119,7 @@ class ExhaustiveRecord:
         trials: dict[Config, Measured] = {}
         graphs: list[GraphSpace] = []
         for found in data["graphs"]:
-            graph = _graph_from_json(found, sizes)
+            graph = _graph_from_json(found, sizes, data["program"])
             graphs.append(graph)
             times = zip(found["seconds"], found["estimates"], strict=True)
             for index, (seconds, estimate) in enumerate(times):
@@ -125,11 +138,17 @@ class ExhaustiveRecord:
         )
 
 
-def _graph_to_json(graph: GraphSpace, trials: dict[Config, Measured]) -> dict[str, Any]:
+_PROGRAM = "PROGRAM\n"
+"""Stands for the program's text, which every graph repeats."""
+
+
+def _graph_to_json(
+    graph: GraphSpace, trials: dict[Config, Measured], program: str
+) -> dict[str, Any]:
     found = [trials[graph.config(i)] for i in range(len(graph))]
     return {
         "id": graph.graph_id,
-        "graph": format_sgraph(graph.graph),
+        "graph": format_sgraph(graph.graph).replace(program, _PROGRAM),
         "pars": [[name for name, _ in kernel] for kernel in graph.counts[0]],
         "counts": [[n for kernel in counts for _, n in kernel] for counts in graph.counts],
         "schedules": dict(graph.schedules),
@@ -142,14 +161,15 @@ def _whole(seconds: float) -> int:
     return round(seconds * NANOSECONDS)
 
 
-def _graph_from_json(data: dict[str, Any], sizes: Counts) -> GraphSpace:
+def _graph_from_json(data: dict[str, Any], sizes: Counts, program: str) -> GraphSpace:
     def named(flat: list[int]) -> tuple[Counts, ...]:
         left = iter(flat)
         return tuple(tuple((name, next(left)) for name in kernel) for kernel in data["pars"])
 
     schedules = tuple((name, tuple(choices)) for name, choices in data["schedules"].items())
     counts = tuple(named(flat) for flat in data["counts"])
-    return GraphSpace(data["id"], parse_sgraph(data["graph"]), sizes, counts, schedules)
+    graph = parse_sgraph(data["graph"].replace(_PROGRAM, program))
+    return GraphSpace(data["id"], graph, sizes, counts, schedules)
 
 
 def thinned(space: Space, most: int, seed: int) -> Space:

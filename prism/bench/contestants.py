@@ -1,12 +1,14 @@
 """The contestants: one small class each, which turns a task into a call that can be timed.
 
 A contestant runs in a worker process of its own. Whatever costs time once (imports, compilation,
-conversion of the inputs to its own arrays) belongs in `prepare`; the call it returns is timed.
+conversion of the inputs to its own arrays) belongs in `prepare`; the call it returns is timed. One
+with several ways to run a program gives them all: the worker keeps the fastest that is right.
+Contestants are plug-ins of the group `prism.contestants`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -16,21 +18,29 @@ from numpy.typing import NDArray
 
 from prism.bench.stream import StreamMeter, allowed_cpus
 from prism.bench.task import Task, make_inputs
-from prism.errors import UsageError
-from prism.plugins import load_attribute, made
+from prism.dtypes import HALF
+from prism.errors import PrismError
+from prism.plugins import Group, make
 
 Outputs = tuple[NDArray[np.generic], ...]
 
 OURS = "prism"
 """The contestant the others are compared with."""
 
+ALL = "all"
+"""Every installed contestant."""
+
 STREAM = "stream"
 """Not a rival: the worker that measures the stream bandwidth, in turn with the others."""
 
 
+class NotAvailableError(PrismError):
+    """A contestant that cannot take part here, and why: a library or a dtype that is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A call ready to be timed; `outputs` reads what it returned, to compare the contestants."""
+    """A call ready to be timed; `outputs` reads what it returned, to check it."""
 
     call: Callable[[], Any]
     outputs: Callable[[Any], Outputs]
@@ -38,13 +48,27 @@ class Prepared:
     """Bytes one call reads, where that is what the contestant is there for (the stream)."""
     note: str = ""
     """What a reader of the times should know."""
+    source: str = ""
+    """What is run, as text, where it was made from the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One of a contestant's ways to run the program; `make` may take long, and may fail."""
+
+    name: str
+    make: Callable[[], Prepared]
 
 
 class Contestant(Protocol):
     """One way to run a program."""
 
-    def prepare(self, task: Task) -> Prepared:
-        """Everything but the timed call; runs in the worker process."""
+    def prepare(self, task: Task) -> Prepared | Sequence[Way]:
+        """Everything but the timed call; runs in the worker process.
+
+        Raises:
+            NotAvailableError: it cannot take part.
+        """
 
 
 def as_outputs(result: Any) -> Outputs:  # noqa: ANN401 - whatever the contestant returns
@@ -66,7 +90,11 @@ class PrismContestant:
 
 
 class NumpyContestant:
-    """The user's own function on NumPy arrays."""
+    """The user's own function on NumPy arrays.
+
+    Of float16 and bfloat16 arrays it gets float32 copies, as its users make them: NumPy multiplies
+    no others through BLAS, and is tens of times slower without.
+    """
 
     def prepare(self, task: Task) -> Prepared:
         """Load the function."""
@@ -74,7 +102,14 @@ class NumpyContestant:
 
         function, program = load_program(task.program)
         inputs = make_inputs(program, task)
-        return Prepared(lambda: function(*inputs), as_outputs)
+        note = ""
+        if task.dtype in HALF:
+            inputs = tuple(array.astype(np.float32) for array in inputs)
+            note = (
+                "it runs on float32 copies made beforehand, twice the bytes: NumPy has no fast "
+                f"product of {task.dtype} arrays"
+            )
+        return Prepared(lambda: function(*inputs), as_outputs, note=note)
 
 
 class StreamContestant:
@@ -86,13 +121,8 @@ class StreamContestant:
         return Prepared(meter.read, lambda _: (), meter.byte_count)
 
 
-CONTESTANTS: Mapping[str, Callable[[], Contestant]] = MappingProxyType(
-    {"numpy": NumpyContestant},
-)
-"""Name -> rival. A new rival is a class above and a row here."""
-
-_WORKERS: Mapping[str, Callable[[], Contestant]] = MappingProxyType(
-    {**CONTESTANTS, OURS: PrismContestant, STREAM: StreamContestant}
+_OWN: Mapping[str, Callable[[], Contestant]] = MappingProxyType(
+    {OURS: PrismContestant, STREAM: StreamContestant}
 )
 
 
@@ -100,15 +130,7 @@ def contestant(name: str) -> Contestant:
     """The contestant called `name`, ours and the stream included, or `FILE.py:CLASS`.
 
     Raises:
-        UsageError: there is none of that name.
-        PluginError: no such file or class.
+        PluginError: there is none of that name, or no such file or class.
     """
-    if ".py:" in name:
-        chosen: Contestant = made(f"contestant {name!r}", load_attribute(name))
-        return chosen
-    if name not in _WORKERS:
-        raise UsageError(
-            f"no contestant named {name!r}; known: {', '.join(sorted(CONTESTANTS))} "
-            "(or give FILE.py:CLASS)"
-        )
-    return _WORKERS[name]()
+    made: Contestant = _OWN[name]() if name in _OWN else make(Group.CONTESTANT, name)
+    return made

@@ -23,8 +23,11 @@ class Measured:
 
     name: str
     rounds: Rounds
-    difference: float | None = None
+    error: float | None = None
     failure: str | None = None
+    way: str = ""
+    ways: tuple[tuple[str, float | str], ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,10 @@ class ContestantResult:
     """The times of one contestant, or why there are none.
 
     `ratio`: its time over ours (above 1: we are faster). `bandwidth_fraction`: bytes of arguments
-    and outputs per median second, over the stream bandwidth of the same run. `difference`: norm of
-    (its outputs - ours) over the norm of ours.
+    and outputs per median second, over the stream bandwidth of the same run. `error`: the norm of
+    its outputs' error against float64, over theirs. `spread`: the slowest round's median over the
+    fastest one's. `way`: which of its ways to run the program it is; `ways`: seconds of each in a
+    first trial, or why not. `source`: what it ran, where that was made from the program.
     """
 
     name: str
@@ -42,8 +47,12 @@ class ContestantResult:
     min_s: float | None
     ratio: float | None
     bandwidth_fraction: float | None
-    difference: float | None
+    spread: float | None
+    error: float | None
     failure: str | None
+    way: str
+    ways: tuple[tuple[str, float | str], ...]
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,8 @@ class BenchResult:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON-able data; sizes as an object."""
-        return {**asdict(self), "sizes": dict(self.sizes)}
+        rows = [{**asdict(row), "ways": dict(row.ways)} for row in self.contestants]
+        return {**asdict(self), "sizes": dict(self.sizes), "contestants": rows}
 
 
 def summarize(
@@ -82,8 +92,12 @@ def summarize(
         min_s=min(calls, default=None),
         ratio=paired_ratio(measured.rounds, ours),
         bandwidth_fraction=byte_count / middle / bytes_per_s if middle and bytes_per_s else None,
-        difference=measured.difference,
+        spread=spread_of(measured.rounds),
+        error=measured.error,
         failure=measured.failure,
+        way=measured.way,
+        ways=measured.ways,
+        source=measured.source,
     )
 
 
@@ -93,6 +107,12 @@ def paired_ratio(rounds: Rounds, ours: Rounds) -> float | None:
         median(theirs) / median(own) for theirs, own in zip(rounds, ours, strict=False) if own
     ]
     return median(ratios) if ratios else None
+
+
+def spread_of(rounds: Rounds) -> float | None:
+    """The slowest round over the fastest, by their medians; None for fewer than two."""
+    medians = [median(calls) for calls in rounds]
+    return max(medians) / min(medians) if len(medians) > 1 and min(medians) > 0 else None
 
 
 def stream_rate(rounds: Sequence[Sequence[float]], byte_count: int) -> float | None:

@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from prism.bench.accuracy import reference_of
 from prism.bench.contestants import OURS, STREAM, contestant
 from prism.bench.process import ContestantError, Worker
-from prism.bench.results import BenchResult, Measured, stream_rate, summarize
+from prism.bench.results import BenchResult, Measured, spread_of, stream_rate, summarize
 from prism.bench.stream import allowed_cpus
 from prism.bench.task import Task, border_bytes
 from prism.errors import KernelError, UsageError
@@ -35,8 +36,8 @@ BUSY_LOAD = 0.5
 """Runnable processes per CPU, before the run, from which on the machine counts as busy."""
 BUSY_SHARE = 0.85
 """CPU time per wall time of the stream's threads below which something else took the cores."""
-DIFFERENT = 1e-2
-"""Relative difference of the outputs from which on two contestants compute different things."""
+BUSY_SPREAD = 1.4
+"""Slowest over fastest round from which on something else was at work in some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,21 @@ class _Runner:
     name: str
     rounds: list[tuple[float, ...]] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    byte_count: int = 0
-    note: str = ""
-    warm_s: float = 0.0
-    outputs: Path | None = None
+    ready: dict[str, Any] = field(default_factory=dict)
+    """What its worker said when it was prepared."""
     failure: str | None = None
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes that a call reads, for the stream."""
+        count: int = self.ready.get("byte_count", 0)
+        return count
+
+    @property
+    def warm_s(self) -> float:
+        """About what a call takes."""
+        seconds: float = self.ready.get("warm_s", 0.0)
+        return seconds
 
 
 def run_bench(
@@ -86,11 +97,14 @@ def run_bench(
     runners = [_Runner(name) for name in (options.ours, *against, STREAM)]
     load = os.getloadavg()[0] / len(allowed_cpus())
     with tempfile.TemporaryDirectory(prefix="prism-bench-") as folder:
+        reference = Path(folder) / "reference.npz"
+        report(0, options.rounds, "compute the reference")
+        np.savez(reference, *reference_of(program, task))
         for rounds in _shares(options.rounds, options.processes):
             with _started(runners, cpus) as workers:
-                for i, runner in enumerate(runners):
+                for runner in runners:
                     report(rounds.start, options.rounds, f"start {runner.name}")
-                    _prepare(runner, workers, task, cpus, Path(folder) / f"{i}.npz")
+                    _prepare(runner, workers, task, cpus, reference)
                 _require(runners[0], program)
                 calls = options.calls or _calls(runners)
                 for done in rounds:
@@ -138,7 +152,7 @@ def _started(runners: Sequence[_Runner], cpus: Sequence[int]) -> Iterator[dict[s
 
 
 def _prepare(
-    runner: _Runner, workers: dict[str, Worker], task: Task, cpus: list[int], outputs: Path
+    runner: _Runner, workers: dict[str, Worker], task: Task, cpus: list[int], reference: Path
 ) -> None:
     if runner.failure is not None:
         return
@@ -147,16 +161,12 @@ def _prepare(
         "contestant": runner.name,
         "task": task.to_json(),
         "cpus": cpus,
-        "outputs": str(outputs),
+        "reference": str(reference),
     }
     try:
-        reply = workers[runner.name].ask(request, PREPARE_LIMIT_S)
+        runner.ready = workers[runner.name].ask(request, PREPARE_LIMIT_S)
     except ContestantError as error:
         runner.failure = str(error)
-    else:
-        runner.warm_s, runner.byte_count = reply["warm_s"], reply["byte_count"]
-        runner.note = reply["note"]
-        runner.outputs = outputs
 
 
 def _require(ours: _Runner, program: Program) -> None:
@@ -191,16 +201,7 @@ def _result(
     byte_count = border_bytes(program, dict(task.sizes), task.dtype)
     rate = stream_rate(stream.rounds, stream.byte_count)
     ours = runners[0]
-    results = tuple(
-        summarize(
-            Measured(r.name, tuple(r.rounds), _difference(r.outputs, ours.outputs), r.failure),
-            tuple(ours.rounds),
-            byte_count,
-            rate,
-        )
-        for r in runners
-    )
-    different = [r for r in results if r.difference is not None and r.difference > DIFFERENT]
+    results = tuple(summarize(_measured(r), tuple(ours.rounds), byte_count, rate) for r in runners)
     return BenchResult(
         program=program.name,
         sizes=task.sizes,
@@ -210,15 +211,27 @@ def _result(
         stream_gbps=None if rate is None else rate / 1e9,
         contestants=results,
         warnings=(
-            *_busy(load, stream, task.threads),
-            *(f"{r.name}: {r.note}" for r in runners if r.note),
-            *(f"{r.name} did not finish: {r.failure}" for r in results if r.failure),
-            *(f"the outputs of {r.name} differ from ours by {r.difference:.1e}" for r in different),
+            *_busy(load, stream, ours, task.threads),
+            *(f"{r.name}: {note}" for r in runners if (note := r.ready.get("note"))),
+            *(f"{r.name} is not compared: {r.failure}" for r in results if r.failure),
         ),
     )
 
 
-def _busy(load: float, stream: _Runner, threads: int) -> Iterator[str]:
+def _measured(runner: _Runner) -> Measured:
+    ready = runner.ready
+    return Measured(
+        runner.name,
+        tuple(runner.rounds),
+        ready.get("norm_error"),
+        runner.failure,
+        ready.get("way", ""),
+        tuple(ready.get("ways", {}).items()),
+        ready.get("source", ""),
+    )
+
+
+def _busy(load: float, stream: _Runner, ours: _Runner, threads: int) -> Iterator[str]:
     """Signs that the machine did other work meanwhile."""
     if load > BUSY_LOAD:
         yield f"the machine was busy before the run: load {load:.1f} per CPU; times may be high"
@@ -229,23 +242,10 @@ def _busy(load: float, stream: _Runner, threads: int) -> Iterator[str]:
             f"the machine was busy during the run: {threads} reading threads got {share:.0%} of "
             "their CPUs; times may be high"
         )
-
-
-def _difference(path: Path | None, ours: Path | None) -> float | None:
-    """Norm of the difference over the norm of ours, where both are finite; None without any."""
-    if path is None or ours is None:
-        return None
-    with np.load(path) as a, np.load(ours) as b:
-        pairs = [(_wide(a[key]), _wide(b[key])) for key in a.files if key in b.files]
-    if any(x.shape != y.shape for x, y in pairs):
-        return float("inf")
-    masks = [np.isfinite(x) & np.isfinite(y) for x, y in pairs]
-    if not any(m.any() for m in masks):
-        return None
-    off = sum(float(np.sum((x[m] - y[m]) ** 2)) for (x, y), m in zip(pairs, masks, strict=True))
-    norm = sum(float(np.sum(y[m] ** 2)) for (_, y), m in zip(pairs, masks, strict=True))
-    return float(np.sqrt(off / norm)) if norm else float(off > 0)
-
-
-def _wide(array: NDArray[np.generic]) -> NDArray[np.float64]:
-    return array.astype(np.float64)
+    for runner, what in ((stream, "the stream"), (ours, "our kernel")):
+        spread = spread_of(tuple(runner.rounds))
+        if spread is not None and spread > BUSY_SPREAD:
+            yield (
+                f"the machine was busy during the run: the slowest round of {what} took "
+                f"{spread:.1f} times the fastest; times may be high"
+            )

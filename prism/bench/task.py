@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prism.dtypes import dtype_of
-from prism.ir import DataDim, Program, bind_sizes
+from prism.ir import DataDim, Program, bind_sizes, parse_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,9 @@ class Task:
     """One program to time.
 
     `program` is what `prism.frontend.load_program` takes, `sizes` the chosen dimensions, `kernel`
-    where the tuned kernel was saved (`Optimized.save`), `target` what it was made for.
+    where the tuned kernel was saved (`Optimized.save`), `target` what it was made for. `text` is
+    the traced program, so that it need not be traced again; `tables` define the operators that it
+    may call: text and source of each (`prism.operators`).
     """
 
     program: str
@@ -32,6 +34,8 @@ class Task:
     threads: int
     kernel: str
     target: str = "cpu"
+    text: str = ""
+    tables: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -40,7 +44,17 @@ class Task:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Task:
         """Back from `to_json`."""
-        return Task(**{**data, "sizes": tuple((name, size) for name, size in data["sizes"])})
+        pairs = ("sizes", "tables")
+        return Task(**{**data, **{name: tuple((a, b) for a, b in data[name]) for name in pairs}})
+
+
+def task_program(task: Task) -> Program:
+    """The program of a task."""
+    if task.text:
+        return parse_program(task.text)
+    from prism.frontend import load_program  # noqa: PLC0415 - the stream needs no front end
+
+    return load_program(task.program)[1]
 
 
 Axes = tuple[DataDim | None, ...]

@@ -17,6 +17,7 @@ KINDS: Mapping[str, Group] = MappingProxyType(
         "workloads": Group.WORKLOAD,
         "encodings": Group.ENCODING,
         "axioms": Group.AXIOMS,
+        "contestants": Group.CONTESTANT,
         "provers": Group.PROVER,
         "pruners": Group.PRUNER,
         "strategies": Group.STRATEGY,

@@ -11,20 +11,35 @@ from rich.console import RenderableType
 from prism.cache import write_atomically
 from prism.cli.answer import Answer, Status
 from prism.cli.inputs import check_memory, check_output
-from prism.cli.params import budget_option, only, search_options, sizes_option, tune_options
+from prism.cli.params import (
+    budget_option,
+    only,
+    search_options,
+    several_sizes,
+    tune_options,
+)
 from prism.cli.run import Run, answering
 from prism.cli.search import make_options
 from prism.cli.tune import tuning_status
 from prism.driver import optimize
 from prism.egraph import load_axioms
+from prism.errors import UsageError
 from prism.frontend import load_program
 from prism.optimized import KERNEL_FILE, Optimized
+from prism.optimized_shapes import OptimizedShapes
 from prism.search import MODES, TUNED_KERNELS
 
 
 @click.command("optimize")
 @click.argument("program")
-@sizes_option
+@click.option(
+    "--sizes",
+    required=True,
+    multiple=True,
+    callback=several_sizes,
+    metavar="SIZES",
+    help="The size of every dimension, as in n=8,d=4096,h=4096; repeat it for more shapes.",
+)
 @tune_options
 @search_options
 @click.option(
@@ -46,24 +61,29 @@ from prism.search import MODES, TUNED_KERNELS
     "--save",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Save the kernel for Optimized.load and `prism bench --kernel`.",
+    help="Save the kernel for Optimized.load and `prism bench --kernel`; several shapes for "
+    "OptimizedShapes.load.",
 )
 @answering("optimize")
 def command(
     run: Run,
     program: str,
-    sizes: dict[str, int],
+    sizes: list[dict[str, int]],
     output: Path | None,
     save: Path | None,
     **options: Any,  # noqa: ANN401 - the tuning's and the search's own
 ) -> Answer:
     """Search PROGRAM, tune it at the given sizes, and say which kernel won.
 
-    The budget is for tuning. Exit status 1: no kernel passed, the program itself is the answer.
+    The budget is for tuning, of each shape. Of several shapes, each begins with what was fast for
+    those before it. Exit status 1: no kernel passed, the program itself is the answer.
     """
+    if len(sizes) > 1 and output is not None:
+        raise UsageError("-o takes the kernel of one shape; --save FOLDER keeps several")
     load_axioms(options["axioms"])  # first: the program may call the operators they define
     _, traced = load_program(program)
-    check_memory(traced, sizes)
+    for each in sizes:
+        check_memory(traced, each)
     check_output(output)
     check_output(None if save is None else save / KERNEL_FILE)
     tuning = {name: options.pop(name) for name in ("target", "dtype", "budget", "cache")}
@@ -73,7 +93,7 @@ def command(
         options["max_kernels"] = TUNED_KERNELS
     chosen = make_options(**options)
     with run.progress() as progress:
-        made = optimize(
+        shapes = optimize(
             traced,
             sizes=sizes,
             seed=run.seed,
@@ -81,11 +101,32 @@ def command(
             progress=progress,
             **tuning,
         )
+    if len(shapes.shapes) > 1:
+        if save is not None:
+            shapes.save(save)
+        return shapes_answer(shapes)
+    (made,) = shapes.shapes
     if output is not None:
         write_atomically(output, made.source)
     if save is not None:
         made.save(save)
     return Answer(optimized_json(made), optimized_view(made), optimized_status(made))
+
+
+def shapes_answer(shapes: OptimizedShapes) -> Answer:
+    """Several shapes: under `shapes` what one says; the first exit status that is not 0."""
+    statuses = (optimized_status(made) for made in shapes.shapes)
+    return Answer(
+        {
+            "program": shapes.program.name,
+            "dtype": shapes.dtype,
+            "target": shapes.target,
+            "is_fallback": shapes.is_fallback,
+            "shapes": [optimized_json(made) for made in shapes.shapes],
+        },
+        (shapes.report().rstrip(),),
+        next((status for status in statuses if status is not Status.YES), Status.YES),
+    )
 
 
 def optimized_json(made: Optimized) -> dict[str, Any]:

@@ -179,6 +179,21 @@ def sizes_option(function: Decorated) -> Decorated:
     )(function)
 
 
+def several_sizes(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> list[dict[str, int]]:
+    """Each of a repeated `--sizes`.
+
+    Raises:
+        click.BadParameter: one of them is not of the form, or is there twice.
+    """
+    every = [parse_sizes(ctx, param, text) or {} for text in value]
+    for place, sizes in enumerate(every):
+        if sizes in every[:place]:
+            raise click.BadParameter(f"{_shown(value[place])} is there twice")
+    return every
+
+
 def situation_options(function: Decorated) -> Decorated:
     """`--sizes` and `--target` of a search, which does without."""
     function = click.option(

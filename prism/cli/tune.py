@@ -23,14 +23,21 @@ from prism.tune import TuneResult
 @click.argument("artifact", type=click.Path(path_type=Path))
 @sizes_option
 @tune_options
-@click.option("--strategy", default="model", show_default=True, metavar="NAME|FILE.py:CLASS")
+@click.option(
+    "--strategy",
+    default="model",
+    show_default=True,
+    metavar="NAME|FILE.py:CLASS",
+    help="In which order kernels are tried; `prism list strategies`.",
+)
 @click.option("--trials", type=click.IntRange(1), metavar="N", help="Most kernels to try.")
 @budget_option(60.0)
 @click.option(
     "--records",
     type=click.Path(path_type=Path),
     metavar="FILE.jsonl",
-    help="Every trial is appended here; trials found here are not repeated.",
+    help="Every trial is appended here; trials found here are not repeated, and what was fast at "
+    "other sizes is tried first.",
 )
 @click.option(
     "-o",

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+from prism.tune.estimates import Estimates
 from prism.tune.instantiate import instantiate
 from prism.tune.space import Config, GraphSpace, Space, build_space
-from prism.tune.strategies import Strategy
+from prism.tune.strategies import Learner, SeededStrategy, Strategy
 from prism.tune.task import Best, Budget, Progress, Task, TuneResult
+from prism.tune.transfer import (
+    Known,
+    carried,
+    distance,
+    estimated_there,
+    first_configs,
+    hints,
+    taught,
+)
 from prism.tune.tuner import Tuner
 
 __all__ = [
     "Best",
     "Budget",
     "Config",
+    "Estimates",
     "GraphSpace",
+    "Known",
+    "Learner",
     "Progress",
+    "SeededStrategy",
     "Space",
     "Strategy",
     "Task",
     "TuneResult",
     "Tuner",
     "build_space",
+    "carried",
+    "distance",
+    "estimated_there",
+    "first_configs",
+    "hints",
     "instantiate",
+    "taught",
 ]

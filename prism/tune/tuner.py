@@ -28,9 +28,10 @@ from prism.protocols import KernelSource
 from prism.record import Outcome, RecordFile, Trial, digest, now
 from prism.tune.cases import CheckData, prepare
 from prism.tune.check import CheckResult
+from prism.tune.conclude import concluded, finite
 from prism.tune.entries import Candidate, Entry, front
 from prism.tune.instantiate import instantiate, mu_identity
-from prism.tune.pool import Answer, Died, Pool, TimedOut
+from prism.tune.pool import Answer, Pool, TimedOut
 from prism.tune.space import Config
 from prism.tune.strategies import Strategy
 from prism.tune.task import Best, Identity, Progress, Task, TuneResult
@@ -272,40 +273,13 @@ class Tuner:
         checked: CheckResult | None = None,
     ) -> None:
         """Turn a candidate's last answer into its trial."""
-        trial = Trial(
+        begun = Trial(
             candidate.key, self._task.program.name, candidate.config.graph_id, self._task.seed,
             Outcome.ERROR, at=now(),
         )  # fmt: skip
-        if built is not None:
-            trial = replace(
-                trial, source=built.source, compile_s=built.compile_s,
-                predicted_s=_finite(built.predicted_s), facts=built.facts,
-            )  # fmt: skip
-        if checked is not None:
-            trial = replace(trial, max_error=_finite(checked.max_error))
-        is_recorded = True
-        match answer:
-            case (Timing() as timing,):
-                trial = replace(
-                    trial, outcome=Outcome.OK, median_s=timing.median_s, min_s=timing.min_s
-                )
-            case Built() if trial.predicted_s is None:
-                trial = replace(trial, detail="the target predicts no time for it")
-            case Built():
-                trial = replace(trial, outcome=Outcome.OK)
-            case CheckResult(outcome=outcome, max_error=error, detail=detail):
-                trial = replace(trial, outcome=outcome, max_error=_finite(error), detail=detail)
-            case Failed(outcome=outcome, detail=detail):
-                trial = replace(trial, outcome=outcome, detail=detail)
-            case TimedOut():
-                late = Outcome.TIMEOUT_COMPILE if built is None else Outcome.TIMEOUT_RUN
-                trial = replace(trial, outcome=late)
-                # what was cut short by the budget may be tried again when the run resumes
-                is_recorded = limits.are_full
-            case Died(last_words=words):
-                trial = replace(trial, outcome=Outcome.CRASH, detail=words)
-            case _:
-                raise AssertionError(answer)
+        trial = concluded(begun, answer, built, checked)
+        # what was cut short by the budget may be tried again when the run resumes
+        is_recorded = limits.are_full or not isinstance(answer, TimedOut)
         self._finish(candidate, trial, is_recorded=is_recorded)
 
     def _finish(
@@ -358,7 +332,7 @@ class Tuner:
                 continue
             text = candidate.path.read_text(encoding="utf-8")
             ready[candidate.number] = KernelSource(text, built.meta)
-            predicted_s = _finite(built.predicted_s)
+            predicted_s = finite(built.predicted_s)
             trial = replace(entry.trial, predicted_s=predicted_s, facts=built.facts)
             entries.append(replace(entry, trial=trial))
             if len(ready) == self._budget.finalists:
@@ -377,7 +351,7 @@ class Tuner:
         answer = pool.ask(0, request, self._budget.run_timeout_s)
         match answer:
             case CheckResult(outcome=Outcome.OK):
-                return replace(chosen, max_error=_finite(answer.max_error))
+                return replace(chosen, max_error=finite(answer.max_error))
             case CheckResult():
                 self._notes += (f"{chosen.config} is wrong at small sizes: {answer.detail}",)
                 return None
@@ -419,8 +393,3 @@ class Tuner:
             case _:  # the first of the front was right and timed before: it stands
                 entry, source = ready[0]
                 return entry.best(source)
-
-
-def _finite(value: float | None) -> float | None:
-    """JSON has no infinity."""
-    return value if value is not None and math.isfinite(value) else None

@@ -40,6 +40,7 @@ def test_every_command_has_help(prism, name):
         ("strategies", Group.STRATEGY, "random"),
         ("targets", Group.TARGET, "cpu"),
         ("provers", Group.PROVER, "z3"),
+        ("contestants", Group.CONTESTANT, "numpy"),
     ],
 )
 def test_list_gives_names_and_sources(prism, prism_json, kind, group, known):

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from prism.cli import main
 from prism.cli.answer import Status
+from prism.optimized_shapes import OptimizedShapes
 
 TINY = "n=4,d=6,h=5"
 
@@ -117,6 +118,26 @@ def test_optimize_reports_search_and_best_kernel(optimized):
     assert Path(data["best"]["kernel"]).read_text() == (folder / "k.py").read_text()
 
 
+def test_optimize_takes_several_sizes_and_saves_them_together(
+    prism, prism_json, fake_target, tmp_path
+):
+    options = ["--target", fake_target, "--budget", "0.5", "--grid-dims", "1"]
+    sizes = ["--sizes", TINY, "--sizes", "n=3,d=8,h=5"]
+    data = prism_json("optimize", "matmul", *sizes, *options, "--save", tmp_path / "shapes")
+    assert data["schema"] == "prism.cli.optimize/1"
+    assert [shape["sizes"] for shape in data["shapes"]][1] == {"n": 3, "d": 8, "h": 5}
+    assert all(shape["best"]["median_s"] > 0 for shape in data["shapes"])
+    loaded = OptimizedShapes.load(tmp_path / "shapes", target=fake_target)
+    assert loaded.for_sizes({"n": 3, "d": 8, "h": 5}) is loaded.shapes[1]
+    for more, words in (
+        (["--sizes", TINY], "is there twice"),
+        (["--sizes", "n=1"], "no size given"),
+        (["-o", tmp_path / "k.py"], "--save FOLDER keeps several"),
+    ):
+        refused = prism("optimize", "matmul", *sizes, *options, *more)
+        assert (refused.exit_code, words in refused.stderr) == (Status.BAD_INPUT, True)
+
+
 def test_bench_compares_a_saved_kernel_with_numpy(prism_json, optimized, fake_target):
     _, folder = optimized
     data = prism_json(
@@ -126,7 +147,7 @@ def test_bench_compares_a_saved_kernel_with_numpy(prism_json, optimized, fake_ta
     assert data["schema"] == "prism.cli.bench/1"
     ours, numpy = data["contestants"]
     assert (ours["name"], ours["ratio"], numpy["name"]) == ("prism", 1.0, "numpy")
-    assert numpy["difference"] < 1e-5
+    assert numpy["error"] < 1e-5
     for row in data["contestants"]:
         assert set(row) >= {"median_s", "min_s", "ratio", "bandwidth_fraction"}
         assert 0 < row["min_s"] <= row["median_s"]
@@ -145,6 +166,7 @@ def test_bench_compares_a_saved_kernel_with_numpy(prism_json, optimized, fake_ta
         (["--dtype", "float16"], ["float32", "dtype"]),
         (["--sizes", "n=4,d=6,h=6"], ["h=5"]),
         (["--target", "cpu"], ["fake_target.py", "target"]),
+        (["--target", "lockstep"], ["lockstep", "simulator"]),
     ],
 )
 def test_a_bad_bench_option_is_one_message(prism, optimized, fake_target, options, parts):

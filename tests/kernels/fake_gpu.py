@@ -31,11 +31,12 @@ def at(address, shape, dtype):
 class HostCode:
     facts = {"registers": 32, "shared_bytes": 0, "spills": 0}  # noqa: RUF012 - a stand-in
 
-    def __init__(self, text, meta, log):
-        self.text, self.meta, self.log = text, meta, log
+    def __init__(self, text, meta, log, addresses):
+        self.text, self.meta, self.log, self.addresses = text, meta, log, addresses
 
     def launch(self, memories, stream):
         self.log.append(("launch", stream))
+        self.addresses[:] = [memory.address for memory in memories]
         slots = [*self.meta["arguments"], *self.meta["outputs"]]
         arrays = [
             at(memory.address, tuple(slot["shape"]), self.meta["dtype"])
@@ -58,9 +59,10 @@ class HostGpu(SimulatedBackend):
     def __init__(self):
         super().__init__()
         self.log = []
+        self.addresses = []  # of the memories of the latest launch
 
     def load(self, path, text, meta):
-        return HostCode(text, meta, self.log)
+        return HostCode(text, meta, self.log, self.addresses)
 
     def new_array(self, shape, dtype):
         return Interface(np.empty(shape, dtype_of(dtype)))
@@ -114,6 +116,9 @@ class Tensor:
     def contiguous(self):
         return Tensor(np.ascontiguousarray(self.array).reshape(self.shape), self.device.index)
 
+    def clone(self):
+        return Tensor(self.array.copy(), self.device.index)
+
     def data_ptr(self):
         return self.array.ctypes.data
 
@@ -144,6 +149,9 @@ class CupyArray:
         self.array, self.device = array, SimpleNamespace(id=device_id)
         self.shape, self.dtype = array.shape, array.dtype
         self.data = SimpleNamespace(ptr=array.ctypes.data)
+
+    def copy(self):
+        return CupyArray(self.array.copy(), self.device.id)
 
 
 CUPY = SimpleNamespace(

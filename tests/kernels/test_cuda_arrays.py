@@ -186,6 +186,28 @@ def test_strides_of_an_unknown_library_are_refused(wrap, gpu, tmp_path):
         load(tmp_path, gpu)(wrap(np.asfortranarray(x)), wrap(s))
 
 
+def within(array):
+    """The same values from the second element of a buffer on: no multiple of 16 bytes."""
+    buffer = np.empty(array.size + 1, array.dtype)
+    buffer[1:] = array.reshape(-1)
+    return buffer[1:].reshape(array.shape)
+
+
+@pytest.mark.parametrize("wrap", [Tensor, CupyArray])
+def test_a_view_from_within_an_array_is_copied_by_the_library(wrap, gpu, libraries, tmp_path):
+    x, s = arguments()
+    (result,) = load(tmp_path, gpu)(wrap(within(x)), wrap(s))
+    assert_right(result.array, (x, s))
+    assert all(address % 16 == 0 for address in gpu.addresses)
+
+
+@pytest.mark.parametrize("wrap", [Interface, Dlpack])
+def test_a_view_from_within_an_array_of_an_unknown_library_is_refused(wrap, gpu, tmp_path):
+    x, s = arguments()
+    with pytest.raises(UsageError, match=r"'x' of reversed_rows does not start at a multiple of 16"):
+        load(tmp_path, gpu)(wrap(within(x)), wrap(s))
+
+
 def test_strides_of_dims_of_one_element_mean_nothing(gpu, tmp_path):
     x, s = arguments(rows=1)
     odd = np.lib.stride_tricks.as_strided(x, x.shape, (8, 4))

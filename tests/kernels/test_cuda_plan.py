@@ -180,7 +180,7 @@ def test_loops_stay_loops_and_there_is_one_shared_buffer():
                  {"x": 64, "i": 32})  # fmt: skip
     text = emit(mu, "float16", LIMIT, "sm_90").text
     assert text.count("cuda.shared.array(0, f32, alignment=16)") == 1
-    assert len(text[text.index("def kernel") :].splitlines()) < 100
+    assert len(text[text.index("def kernel") :].splitlines()) < 150
 
 
 def test_the_same_graph_gives_the_same_text():

@@ -283,7 +283,7 @@ def test_differences_that_are_the_same_on_the_gpu_are_fine(use):
         "h = cuda.local.array(-1, f32)",
         "h = cuda.local.array(True, f32)",
         "h = cuda.local.array(1000000000, f32)",
-        "h = cuda.local.array(4, u32)",
+        "h = cuda.local.array(4, i32)",
         "h = cuda.local.array((2, 2), f32)",
         "h = cuda.local.array(4)",
         "h = cuda.local.array(shape=4, dtype=f32)",

@@ -354,7 +354,7 @@ def test_schedules_name_the_options_that_matter_default_first(cpu):
     streamed = mugraph(MATMUL, BIG, {"x": "h"})
     options = cpu.schedules(streamed.graph, BIG)
     assert set(options) == {"KB"}
-    assert options["KB"][0] == 8
+    assert options["KB"][0] == 16
     assert set(cpu.schedules(mugraph(LINEAR, BIG).graph, BIG)) == {"U"}
     assert cpu.schedules(mugraph(MATMUL, SIZES).graph, SIZES) == {}
 

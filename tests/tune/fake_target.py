@@ -165,6 +165,12 @@ class FakeTarget:
         return None
 
 
+class NarrowTarget(FakeTarget):
+    """Takes few dtypes."""
+
+    dtypes = ("float32", "float64")
+
+
 class RefusingTarget(FakeTarget):
     """Runs nothing."""
 

@@ -11,7 +11,13 @@ from tune.graphs import matmul_graph
 
 from prism.plugins import Group, load
 from prism.tune import Config, build_space
-from prism.tune.strategies import PATIENCE, ModelStrategy, RandomStrategy, evolutionary
+from prism.tune.strategies import (
+    PATIENCE,
+    Learner,
+    ModelStrategy,
+    RandomStrategy,
+    evolutionary,
+)
 from prism.tune.strategies.features import Features
 from prism.tune.strategies.model import MOST_PATIENCE, expected_improvement
 from prism.tune.strategies.regression import Points, Regression
@@ -105,6 +111,26 @@ def test_evolution_begins_with_the_best_estimates_of_every_graph_and_ends_when_s
     assert len(asked) < len(space)
 
 
+def test_hints_from_other_sizes_are_used_and_trials_overrule_them(space):
+    def asked(*, hinted):
+        strategy = ModelStrategy(space, lambda _: 1e-3, 0)
+        for config in list(space)[::5]:
+            if hinted:
+                strategy.hint(config, 7.0 * recorded_time(config))
+        out = []
+        for _ in range(6):
+            out.append(strategy.ask())
+            strategy.tell(out[-1], recorded_time(out[-1]))
+        return np.mean([recorded_time(c) for c in out[1:]])
+
+    assert asked(hinted=True) < 0.7 * asked(hinted=False)
+
+
+@pytest.mark.parametrize(("strategy", "learns"), [("model", True), ("random", False)])
+def test_only_a_strategy_that_learns_is_given_hints(strategy, learns, space):
+    assert isinstance(load(Group.STRATEGY, strategy)(space, rough_model, 0), Learner) == learns
+
+
 def test_random_covers_the_whole_space(space):
     assert set(replay("random", space)) == set(space)
 
@@ -181,7 +207,8 @@ def test_features_say_the_same_of_the_same_tiles_at_other_sizes(space):
     )
     assert (blocks, idle, trips) == (0.0, 1.0, 2.0)  # one block for two threads, four trips
     assert (piece, tile, result) == (9.0, 9.0, 8.0)  # 16 x 32 of w, all rows whole; 8 x 32
-    assert (kernels, between, option) == (1.0, 0.0, 2.0)
+    assert (kernels, between) == (1.0, 0.0)
+    assert option == pytest.approx(1 / 3)  # the third of four choices
     assert features({"n": 8, "d": 64, "h": 64}, x=2, i=4)[3] == 5.0  # rows of 32 of 64
     wider = features({"n": 8, "d": 128, "h": 64}, x=2, i=8)
     assert wider[4:6] == [9.0, 8.0]
@@ -190,7 +217,7 @@ def test_features_say_the_same_of_the_same_tiles_at_other_sizes(space):
 def test_a_regression_learns_a_trend_and_knows_what_it_does_not_know():
     rng = np.random.default_rng(0)
     features, graphs = rng.standard_normal((40, 3)), np.repeat([0, 1], 20)
-    points = Points(features, graphs)
+    points = Points(features, graphs, np.zeros((40, 0)))
     residuals = 0.4 * features[:, 0] + 0.5 * graphs
     known, unknown = np.arange(0, 40, 2), np.arange(1, 40, 2)
     fit = Regression.fit(points.at(known), residuals[known])
@@ -198,13 +225,13 @@ def test_a_regression_learns_a_trend_and_knows_what_it_does_not_know():
     assert np.corrcoef(mean, residuals[unknown])[0, 1] > 0.95
     again = fit.predict(points.at(known))
     assert again[1].mean() < deviation.mean()
-    far = Points(features[:1] + 30, np.array([7]))
-    assert fit.predict(far)[1][0] > 3 * deviation.max()
+    far = Points(features[:1] + 30, np.array([7]), np.zeros((1, 0)))
+    assert fit.predict(far)[1][0] > 2 * deviation.max()
 
 
 def test_waiting_for_a_config_lowers_what_is_unknown_of_it_and_moves_nothing():
     rng = np.random.default_rng(1)
-    points = Points(rng.standard_normal((12, 2)), np.zeros(12, int))
+    points = Points(rng.standard_normal((12, 2)), np.zeros(12, int), np.zeros((12, 1)))
     residuals = rng.standard_normal(8)
     fit = Regression.fit(points.at(np.arange(8)), residuals)
     rest = points.at(np.arange(8, 12))
@@ -217,11 +244,22 @@ def test_waiting_for_a_config_lowers_what_is_unknown_of_it_and_moves_nothing():
 
 
 def test_a_regression_without_trials_expects_nothing():
-    none = Points(np.empty((0, 2)), np.empty(0, int))
+    none = Points(np.empty((0, 2)), np.empty(0, int), np.empty((0, 1)))
     fit = Regression.fit(none, np.empty(0))
-    mean, deviation = fit.predict(Points(np.zeros((3, 2)), np.arange(3)))
+    mean, deviation = fit.predict(Points(np.zeros((3, 2)), np.arange(3), np.zeros((3, 1))))
     assert (mean == 0).all()
     assert (deviation > 0).all()
+
+
+def test_what_an_option_does_is_learnt_from_few_trials():
+    rng = np.random.default_rng(3)
+    options = np.array([[-1.0], [1.0]] * 4)
+    features = np.hstack((rng.standard_normal((8, 4)), options))
+    points = Points(features, np.zeros(8, int), options)
+    residuals = 0.2 * options[:, 0]
+    fit = Regression.fit(points.at(np.arange(6)), residuals[:6])
+    mean, _ = fit.predict(points.at(np.array([6, 7])))
+    assert mean[1] - mean[0] == pytest.approx(0.4, abs=0.1)
 
 
 def test_the_expected_improvement_is_that_of_random_draws():

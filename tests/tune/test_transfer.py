@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 from tune.fake_target import FakeTarget
@@ -18,10 +20,14 @@ from prism.tune import (
     build_space,
     carried,
     distance,
+    estimated_there,
     first_configs,
+    hints,
+    taught,
 )
-from prism.tune.strategies import RandomStrategy
+from prism.tune.strategies import ModelStrategy, RandomStrategy
 from prism.tune.task import Identity
+from prism.tune.transfer import MOST
 
 SMALL = {"n": 8, "d": 256, "h": 512}
 LARGE = {"n": 8, "d": 1024, "h": 2048}
@@ -82,6 +88,32 @@ def test_the_best_at_the_nearest_sizes_come_first():
     assert [(c.graph_id, counts(c)["x"]) for c in first[:3]] == [("g0", 2), ("g1", 4), ("g0", 8)]
     assert len(set(first)) == len(first)
     assert set(first) <= set(here.space)
+
+
+def test_a_hint_is_the_time_over_the_estimate_at_the_other_sizes():
+    here, near = task(LARGE), task(SMALL)
+    good, lost = (config_like(near, 0, {"x": x, "i": 4}) for x in (2, 4))
+    trials = [trial(near, good, 3e-3), trial(near, lost, 1e-3)]
+    estimates = {2: 2e-3, 4: math.inf}
+    (hint,) = hints(trials, here, lambda known: estimates[counts(known.config)["x"]])
+    assert counts(hint.config) == {"x": 2, "i": 16}
+    assert hint.ratio == pytest.approx(1.5)
+    there = estimated_there(here)(
+        Known(here.space.graphs[0], near.space.graphs[0].sizes, good.par_sizes, good.schedule)
+    )
+    assert there == here.target.estimate(SimpleNamespace(schedule=good.schedule), "float32")
+
+
+def test_a_strategy_begins_with_the_best_and_says_so():
+    here, near = task(LARGE), task(SMALL)
+    trials = [trial(near, config, 1e-3) for config in islice(near.space, 20)]
+    for maker, most in ((RandomStrategy, MOST), (ModelStrategy, 1)):
+        plain = maker(here.space, lambda _: 1e-3, 0)
+        strategy, notes = taught(plain, trials, here, lambda _: 1e-3)
+        asked = [strategy.ask() for _ in range(most)]
+        assert asked == list(first_configs(trials, here)[:most])
+        assert notes == ("began with what was fast at other sizes",)
+        assert taught(plain, (), here, lambda _: 1e-3) == (plain, ())
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,14 @@ from numpy.typing import NDArray
 
 from prism.artifact import Artifact, load_artifact
 from prism.bench import Task, border_bytes
+from prism.bench.accuracy import allowed_error
 from prism.bench.task import make_inputs
 from prism.driver import tune
 from prism.errors import KernelError
-from prism.ir import evaluate  # noqa: TID251 - the function, not the module of that name
+from prism.ir import (
+    bind_sizes,
+    evaluate,  # noqa: TID251 - the function, not the module of that name
+)
 from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.record import RecordFile
@@ -30,7 +34,6 @@ from prism_experiments.gpu.results import OURS, Status
 from prism_experiments.gpu.rivals import (
     Contestant,
     NoTorchError,
-    allowed_error,
     as_tensor,
     compete,
     enter,
@@ -39,7 +42,7 @@ from prism_experiments.gpu.rivals import (
 )
 from prism_experiments.gpu.stopwatch import EventStopwatch, HostStopwatch, Stopwatch
 from prism_experiments.gpu.trials import predictor, summarize
-from prism_experiments.torch_forms import torch_form
+from prism_experiments.rivals.torch_source import torch_forms
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -165,9 +168,10 @@ def _contest(job: Job, artifact: Artifact, ours: Ours, deadline: float, tell: Te
         if torch is None:
             yield Contestant("torch", Status.SKIPPED, why_not)
             return
-        form = torch_form(job.cell.workload, torch)
+        program = artifact.program
+        forms = torch_forms(program, bind_sizes(program, dict(job.cell.sizes)), torch)
         for rival, found in rivals_of(
-            job.target, torch, form, tensors, lambda: deadline - time.monotonic()
+            job.target, torch, forms, tensors, lambda: deadline - time.monotonic()
         ):
             if isinstance(found, Contestant):
                 yield found

@@ -31,7 +31,7 @@ from prism_experiments.gpu.rivals import (
     open_torch,
     rivals_of,
 )
-from prism_experiments.torch_forms import torch_form
+from prism_experiments.rivals.torch_source import torch_forms
 
 BATCH = 100
 BATCHES = 7
@@ -71,7 +71,9 @@ def run(request: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -
     arrays = tensors if is_gpu else inputs
     cuda = torch.cuda if is_gpu else None
     add(measured(OURS, lambda: kernel(*arrays), cuda))
-    for name, make_call in _rivals(request["target"], torch, cell, tensors, deadline):
+    sizes = bind_sizes(artifact.program, dict(cell.sizes))
+    forms = torch_forms(artifact.program, sizes, torch)
+    for name, make_call in _rivals(request["target"], torch, forms, tensors, deadline):
         try:
             add(measured(name, make_call(), cuda))
         except Exception as error:  # whatever a compiler raises
@@ -92,13 +94,12 @@ def plain_kernel(artifact: Artifact, cell: Cell, target: Target, path: Path) -> 
 def _rivals(
     target: str,
     torch: Any,  # noqa: ANN401 - the module
-    cell: Cell,
+    forms: Mapping[str, Callable[..., Any]],
     tensors: list[Any],
     deadline: float,
 ) -> Iterator[tuple[str, Callable[[], Callable[[], Any]]]]:
-    form = torch_form(cell.workload, torch)
     for rival, found in rivals_of(
-        target, torch, form, tensors, lambda: deadline - time.monotonic()
+        target, torch, forms, tensors, lambda: deadline - time.monotonic()
     ):
         if not isinstance(found, Contestant):
             yield rival.name, found

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from prism.frontend import load_program
 from prism_experiments.gpu.rivals import Contestant, NoTorchError, open_torch, rivals_of
-from prism_experiments.torch_forms import torch_form
+from prism_experiments.rivals.torch_source import torch_forms
 
 WORKLOAD, ROWS, SIZE = "matmul", 16, 64
 """What is compiled: no size that is measured, since choices made now would be found again."""
@@ -30,8 +31,9 @@ def run(request: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -
         return {}
     device = "cuda" if request["target"] == "cuda" else "cpu"
     tensors = [torch.ones(shape, device=device) for shape in ((ROWS, SIZE), (SIZE, SIZE))]
-    form = torch_form(WORKLOAD, torch)
-    for _, found in rivals_of(request["target"], torch, form, tensors, lambda: math.inf):
+    _, program = load_program(WORKLOAD)
+    forms = torch_forms(program, {"n": ROWS, "d": SIZE, "h": SIZE}, torch)
+    for _, found in rivals_of(request["target"], torch, forms, tensors, lambda: math.inf):
         if not isinstance(found, Contestant):
             # where a compiler is broken the cells will say so
             with contextlib.suppress(Exception):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -18,15 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prism.bench.accuracy import norm_error
 from prism.bench.results import paired_ratio
-from prism.dtypes import TOLERANCES
 from prism.errors import one_line
 from prism_experiments.gpu.results import OURS, Status
 from prism_experiments.gpu.stopwatch import Laps, Stopwatch, time_calls
-
-ERROR_FACTOR = 4.0
-"""A form that is off by more tolerances than this computes something else: torch rounds every step
-to the dtype, our tolerances are for one rounding at the end."""
+from prism_experiments.rivals.torch_source import ATTENTION, FUNCTIONS
 
 Arrays = Sequence[NDArray[np.generic]]
 
@@ -39,6 +36,9 @@ class NoTorchError(Exception):
 class Rival:
     """A way to run a torch form; `mode` is torch.compile's, None for eager.
 
+    `form` is one of `torch_forms`; None takes the one with attention where there is one, as a user
+    who compiles writes it.
+
     `least_s`: with less time left it is not begun, since a compilation cannot be interrupted. Eager
     costs next to nothing and is always there.
     """
@@ -47,10 +47,12 @@ class Rival:
     mode: str | None
     is_gpu_only: bool
     least_s: float
+    form: str | None = None
 
 
 RIVALS: tuple[Rival, ...] = (
-    Rival("torch", None, is_gpu_only=False, least_s=-math.inf),
+    Rival("torch", None, is_gpu_only=False, least_s=-math.inf, form=FUNCTIONS),
+    Rival("sdpa", None, is_gpu_only=False, least_s=-math.inf, form=ATTENTION),
     Rival("torch-compile", "default", is_gpu_only=False, least_s=1.0),
     Rival(
         "torch-compile-max-autotune", "max-autotune-no-cudagraphs", is_gpu_only=True, least_s=3.0
@@ -112,7 +114,7 @@ def enter(
         call = make()
         result = call()
         outputs = result if isinstance(result, tuple) else (result,)
-        error = max(distance(as_float64(o), r) for o, r in zip(outputs, references, strict=True))
+        error = norm_error([as_float64(o) for o in outputs], tuple(references), "float64")
     except Exception as problem:  # whatever a compiler or a library raises
         return Contestant(name, Status.FAILED, one_line(problem))
     prepare_s = time.perf_counter() - start
@@ -122,24 +124,22 @@ def enter(
     return Contestant(name, Status.OK, "", call, prepare_s, error)
 
 
-def distance(output: NDArray[np.float64], reference: NDArray[np.float64]) -> float:
-    """Norm of the difference over the norm of the reference; infinite for another shape or NaN."""
-    if output.shape != reference.shape or not np.all(np.isfinite(output)):
-        return float("inf")
-    norm = float(np.linalg.norm(reference))
-    return float(np.linalg.norm(output - reference)) / (norm or 1.0)
-
-
 def rivals_of(
     target: str,
     torch: Any,  # noqa: ANN401 - the module
-    form: Callable[..., Any],
+    forms: Mapping[str, Callable[..., Any]],
     tensors: Sequence[Any],
     left_s: Callable[[], float],
 ) -> Iterator[tuple[Rival, Callable[[], Callable[[], Any]] | Contestant]]:
-    """Each rival with what prepares it, or as a contestant that cannot take part."""
+    """Each rival with what prepares it, or as a contestant that cannot take part.
+
+    Without attention in the program there is no rival for it.
+    """
     torch.compiler.reset()  # sizes of the last cell would make this one's dynamic
     for rival in RIVALS:
+        form = forms.get(rival.form or ATTENTION, None if rival.form else forms[FUNCTIONS])
+        if form is None:
+            continue
         if rival.is_gpu_only and target != "cuda":
             yield rival, Contestant(rival.name, Status.SKIPPED, f"not on {target}")
         elif left_s() < rival.least_s:
@@ -222,8 +222,3 @@ def _ratio(theirs: Laps, ours: Laps) -> float | None:
     return paired_ratio(
         tuple((lap,) for lap in theirs.seconds), tuple((lap,) for lap in ours.seconds)
     )
-
-
-def allowed_error(dtype: str) -> float:
-    """The norm error a torch form may have."""
-    return ERROR_FACTOR * TOLERANCES[dtype]

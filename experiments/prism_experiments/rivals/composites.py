@@ -14,9 +14,8 @@ The matches hold over the reals; what runs is held against the float64 reference
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -76,6 +75,9 @@ class Attention:
     mask: TensorId | None
 
 
+Numbers = Callable[[TensorId], float | None]
+"""The value of an earlier node that reads no input, or None."""
+
 Composite = Softmax | Mean | Norm | Attention
 
 
@@ -121,12 +123,13 @@ class _Finder:
         self.dims = self.program.tensor_dims()
 
     def found(self) -> dict[TensorId, Composite]:
-        """Softmaxes and norms; a later node may build on an earlier one."""
+        """Softmaxes, means divided late, and norms; a later one may build on an earlier one."""
         known: dict[TensorId, Composite] = {}
         for i in range(len(self.program.nodes)):
             match = self.softmax(i) or self.norm(i) or self.scaled(i, known)
-            if match is not None:
-                known[i] = match
+            late = None if match is not None or self.parts(i, "matmul") else self.mean(i, known)
+            if found := match or late:
+                known[i] = found
         return known
 
     # --- parts ---------------------------------------------------------------------------------
@@ -149,8 +152,8 @@ class _Finder:
         if operands := self.parts(i, "div"):
             yield operands[0], operands[1]
         for left, right in self.pairs(i, "mul"):
-            for (below,) in filter(None, (self.parts(right, "reciprocal"),)):
-                yield left, below
+            if inverse := self.parts(right, "reciprocal"):
+                yield left, inverse[0]
 
     def reduced(self, i: TensorId, op: str) -> tuple[TensorId, DataDim] | None:
         """What node i is the sum, maximum or mean of, and along what."""
@@ -170,20 +173,21 @@ class _Finder:
     def softmax(self, i: TensorId) -> Softmax | None:
         for above, below in self.quotients(i):
             total = self.reduced(below, "sum")
-            if total is not None and total[0] == above and (logits := self.exponent(*total)):
-                return Softmax(logits[0], total[1])
+            if total is not None and total[0] == above:
+                logits = self.exponent(*total)
+                if logits is not None:
+                    return Softmax(logits, total[1])
         return None
 
-    def exponent(self, i: TensorId, dim: DataDim) -> tuple[TensorId] | None:
+    def exponent(self, i: TensorId, dim: DataDim) -> TensorId | None:
         """X, where node i is exp(x) or exp(x - max x), with x varying along `dim`."""
-        for (x,) in filter(None, (self.parts(i, "exp"),)):
-            if dim not in self.dims[x]:
-                return None
-            shifted = self.parts(x, "sub")
-            if shifted and self.reduced(shifted[1], "max") == (shifted[0], dim):
-                return (shifted[0],)
-            return (x,)
-        return None
+        inside = self.parts(i, "exp")
+        if not inside or dim not in self.dims[inside[0]]:
+            return None
+        shifted = self.parts(inside[0], "sub")
+        if shifted and self.reduced(shifted[1], "max") == (shifted[0], dim):
+            return shifted[0]
+        return inside[0]
 
     def mean(self, i: TensorId, known: Mapping[TensorId, Composite]) -> Mean | None:
         """The weighted mean that node i is, its weights a softmax."""
@@ -198,8 +202,9 @@ class _Finder:
             if total is None or not isinstance(product, Apply) or product.dim != total[1]:
                 continue
             for weights, values in self.pairs(above, "matmul"):
-                if weights == total[0] and (logits := self.exponent(*total)):
-                    return Mean(logits[0], values, total[1])
+                logits = self.exponent(*total) if weights == total[0] else None
+                if logits is not None:
+                    return Mean(logits, values, total[1])
         return None
 
     def attention(self, mean: Mean) -> Attention | None:
@@ -247,19 +252,22 @@ class _Finder:
         for x, factor in self.pairs(i, "mul"):
             if (number := self.number(factor)) is not None:
                 return x, number
-        for above, below in filter(None, (self.parts(i, "div"),)):
-            if number := self.number(below):
-                return above, 1.0 / number
+        divided = self.parts(i, "div")
+        if divided and (number := self.number(divided[1])):
+            return divided[0], 1.0 / number
         return None
 
     # --- norms ---------------------------------------------------------------------------------
 
     def norm(self, i: TensorId) -> Norm | None:
-        for above, below in [*self.quotients(i), *self._by_rsqrt(i)]:
-            spread = self.root_mean_square(below)
-            if spread is None:
+        roots = [(x, below, "sqrt") for x, below in self.quotients(i)]
+        factors = [(x, factor, "rsqrt") for x, factor in self.pairs(i, "mul")]
+        for above, spread, op in (*roots, *factors):
+            inside = self.parts(spread, op)
+            square = self.mean_square(inside[0]) if inside else None
+            if square is None:
                 continue
-            x, dim, eps = spread
+            x, dim, eps = square
             if above == x:
                 return self.centred(Norm(x, dim, eps))
             for value, weight in self.pairs(above, "mul"):
@@ -267,18 +275,8 @@ class _Finder:
                     return self.centred(Norm(x, dim, eps, weight=weight))
         return None
 
-    def _by_rsqrt(self, i: TensorId) -> Iterator[tuple[TensorId, TensorId]]:
-        """Numerator and the whole factor 1 / sqrt(...), where node i multiplies by one."""
-        yield from ((x, factor) for x, factor in self.pairs(i, "mul"))
-
-    def root_mean_square(self, i: TensorId) -> tuple[TensorId, DataDim, float] | None:
-        """X, dim and eps where node i is sqrt(mean(x^2) + eps), or its rsqrt as a factor."""
-        for op in ("sqrt", "rsqrt"):
-            for (inside,) in filter(None, (self.parts(i, op),)):
-                return self.mean_square(inside)
-        return None
-
     def mean_square(self, i: TensorId) -> tuple[TensorId, DataDim, float] | None:
+        """X, dim and eps, where node i is mean(x^2) + eps."""
         eps = 0.0
         for value, constant in self.pairs(i, "add"):
             if (number := self.number(constant)) is not None:
@@ -301,9 +299,11 @@ class _Finder:
 
     def centred(self, norm: Norm) -> Norm:
         """A norm of x - mean(x) is LayerNorm of x."""
-        for x, middle in filter(None, (self.parts(norm.x, "sub"),)):
-            if (self.reduced(middle, "mean") or self.mean_by_size(middle)) == (x, norm.dim):
-                return replace(norm, x=x, is_centred=True)
+        shifted = self.parts(norm.x, "sub")
+        if shifted:
+            middle = self.reduced(shifted[1], "mean") or self.mean_by_size(shifted[1])
+            if middle == (shifted[0], norm.dim):
+                return replace(norm, x=shifted[0], is_centred=True)
         return norm
 
     def scaled(self, i: TensorId, known: Mapping[TensorId, Composite]) -> Norm | None:
@@ -321,7 +321,7 @@ class _Finder:
 
 
 def scalar(
-    program: Program, i: TensorId, sizes: Mapping[DataDim, int], number: Any
+    program: Program, i: TensorId, sizes: Mapping[DataDim, int], number: Numbers
 ) -> float | None:
     """The value of a node without inputs; `number` gives that of an earlier one."""
     node = program.nodes[i]

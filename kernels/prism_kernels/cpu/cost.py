@@ -18,12 +18,10 @@ from prism_kernels.cpu.contraction import Contraction, Form
 from prism_kernels.cpu.library import LibraryCall
 from prism_kernels.cpu.places import Plan, Planned
 from prism_kernels.cpu.registers import (
-    FEW_ROWS,
-    FEW_ROWS_K_BLOCK,
-    LONG_STREAM_BYTES,
+    FEW_ROWS_K_BLOCKS,
     Registers,
     axpy_blocks,
-    stream_bytes,
+    is_long,
 )
 from prism_kernels.cpu.widths import Widths
 from prism_kernels.nests import Nest
@@ -102,10 +100,10 @@ def schedules(plans: Sequence[Planned], registers: Registers) -> dict[str, tuple
     out: dict[str, tuple[int, ...]] = {}
     ours = (plan for plan in plans if isinstance(plan, Plan))
     for program, c in ((p.program, c) for p in ours for c in p.contractions.values()):
-        if stream_bytes(program, c, registers) <= LONG_STREAM_BYTES:
+        if not is_long(program, c, registers.widths):
             continue
-        if c.form is Form.AXPY and axpy_blocks(program, c, registers).k_block in range(1, 17):
-            out["KB"] = (8, 16)
+        if c.form is Form.AXPY and axpy_blocks(program, c, registers).fetch:
+            out["KB"] = FEW_ROWS_K_BLOCKS
         elif c.form is Form.DOT:
             out["U"] = (0, 1)
     return dict(sorted(out.items()))
@@ -129,7 +127,9 @@ def _library_seconds(call: LibraryCall, registers: Registers, device: Device) ->
     batch, rows, columns = (call.extent(dims) for dims in call.dims())
     depth = call.extent((call.depth,))
     elements = batch * (rows * depth + depth * columns + rows * columns)
-    memory = elements * registers.widths.computed / (LIBRARY_STREAM * device.stream_gbps * 1e9)
+    widths = registers.widths
+    size = widths.computed if widths.are_equal else widths.stored + 2 * widths.computed  # copies
+    memory = elements * size / (LIBRARY_STREAM * device.stream_gbps * 1e9)
     products = batch * rows * depth * columns / registers.lanes
     return LAUNCH_S + max(memory, products / (FMA_PER_S[Form.AXPY] * device.threads))
 
@@ -258,9 +258,6 @@ class _Model:
         if blocks.k_block:
             k_blocks = -(-depth // blocks.k_block)
             seconds += self._move(rows * columns * self.bytes, 2 * k_blocks * trips)
-            far = self._strides(c.stream)[c.depth.dim] * self._width(c.stream) % 4096 == 0
-            if far and rows <= FEW_ROWS:  # more than 8 such rows fall out of one L1 set
-                seconds *= 1 + max(0, blocks.k_block - FEW_ROWS_K_BLOCK) / 32
         size = self.program.elements(self.program.axes[c.stream]) * self._width(c.stream)
         return seconds + self._move(size, trips * (-(-rows // blocks.rows) - 1))
 

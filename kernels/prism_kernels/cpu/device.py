@@ -77,6 +77,12 @@ def _processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def l2_bytes() -> int:
+    """Bytes of a core's L2 cache."""
+    return _cache_sizes()[1]
+
+
+@cache
 def _cache_sizes() -> tuple[int, int, int]:
     """Bytes of the data caches of levels 1 to 3; usual sizes where the system does not say."""
     found = dict(enumerate(_DEFAULT_CACHES, start=1))

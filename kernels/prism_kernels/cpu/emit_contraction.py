@@ -42,6 +42,12 @@ class Position:
     """How many elements of the contracted axis."""
     masked: bool = False
     """Whether only part of the column block exists."""
+    ahead: int = 0
+    """How many rows of the stream are fetched while as many are multiplied; 0: none."""
+    start: str = "0"
+    """Where the panel of columns begins in which n counts."""
+    columns: Extent = 0
+    """How many columns the panel has."""
 
 
 Inner = Callable[[int, str], None]
@@ -105,19 +111,48 @@ class _Emit:
     def _axpy(self) -> None:
         blocks = axpy_blocks(self.w.program, self.c, self.regs)
         if not blocks.k_block:
-            self._panel(blocks.rows, blocks.vectors, Position(depth=self.depth))
+            whole = Position(depth=self.depth, columns=self.columns.extent)
+            self._panel(blocks.rows, blocks.vectors, whole)
             return
         if not self.accumulates:
             self._zero()
-        self._k_blocks(
-            blocks.k_block,
-            lambda k, depth: self._panel(
-                blocks.rows, blocks.vectors, Position(k=k, depth=depth), adds=True
-            ),
-        )
+        ahead = blocks.k_block if blocks.fetch else 0
+
+        def panel(start: str, columns: Extent) -> None:
+            place = Position(start=start, columns=columns, ahead=ahead)
+            self._k_blocks(
+                blocks.k_block,
+                lambda k, depth: self._panel(
+                    blocks.rows, blocks.vectors, replace(place, k=k, depth=depth), adds=True
+                ),
+            )
+
+        self._panels(blocks.panel, panel)
+
+    def _panels(self, width: int, panel: Callable[[str, Extent], None]) -> None:
+        """Panels of columns, and what is left of them; one of all columns if `width` is 0."""
+        w, columns = self.w, self.columns.extent
+        if not width or (isinstance(columns, int) and columns <= width):
+            panel("0", columns)
+            return
+        is_known = isinstance(columns, int)
+        full: Extent = columns // width * width if isinstance(columns, int) else w.fresh("full")
+        if not is_known:
+            w.line(f"{full} = {columns} // {width} * {width}")
+        start = w.fresh("panel")
+        with w.block(f"for {start} in range(0, {full}, {width}):"):
+            panel(start, width)
+        if isinstance(columns, int) and isinstance(full, int):
+            if columns > full:
+                panel(str(full), columns - full)
+            return
+        rest = w.fresh("rest")
+        w.line(f"{rest} = {columns} - {full}")
+        with w.block(f"if {rest} > 0:"):
+            panel(str(full), rest)
 
     def _panel(self, rows: int, vectors: int, at: Position, *, adds: bool = False) -> None:
-        """All rows and columns for one range of k."""
+        """All rows of a panel for one range of k."""
         lanes = self.regs.lanes
 
         def column(width: int, n: str, *, masked: bool) -> None:
@@ -127,7 +162,7 @@ class _Emit:
 
             self._blocks(self.rows.extent, rows, block)
 
-        self._column_blocks(vectors * lanes, column)
+        self._column_blocks(at.columns, vectors * lanes, column)
 
     def _k_blocks(self, block: int, panel: Callable[[str, Extent], None]) -> None:
         w, depth = self.w, self.depth
@@ -146,6 +181,12 @@ class _Emit:
         fresh = not (adds or self.accumulates)
         name = f"axpy_{rows}x{vectors}" + "_masked" * at.masked + "_fresh" * fresh
         options = ", masked=True" * at.masked + ", fresh=True" * fresh
+        stream = self._pointer(self.stream, c.stream, at)
+        later: tuple[str, int] = (stream, 0)
+        if at.ahead:
+            name += "_fetch"
+            options += ", fetch=True"
+            later = self._later(vectors, at)
         w.kernel(name, f"axpy({rows}, {vectors}, lanes={w.lanes}, dtype={w.dtype!r}{options})")
         arguments = (
             self._pointer(self.result, self.i, at),
@@ -153,12 +194,30 @@ class _Emit:
             self._pointer(self.row, c.row, at),
             self.rows.stride(self.row),
             self.row.strides[c.depth.dim],
-            self._pointer(self.stream, c.stream, at),
+            stream,
             self.stream.strides[c.depth.dim],
             at.depth,
-            f"{self.columns.extent} - {at.n}" if at.masked else 0,
+            f"{at.columns} - {at.n}" if at.masked else 0,
+            *later,
         )
         w.line(f"{name}({', '.join(str(a) for a in arguments)})")
+
+    def _later(self, vectors: int, at: Position) -> tuple[str, int]:
+        """What to fetch meanwhile: its pointer, and its stride from each k to the next.
+
+        Pieces of the next k-block, so many that all calls together fetch it: in the order in which
+        they lie in memory, where a row of it is fetched in whole calls.
+        """
+        width, columns = vectors * self.regs.lanes, at.columns
+        next_rows = f"{at.k} + {at.ahead}"
+        if not isinstance(columns, int) or columns % (width * at.ahead):
+            place = replace(at, k=f"({next_rows})")
+            step = self.stream.strides[self.c.depth.dim]
+        else:
+            row = columns // at.ahead
+            k, n = f"({next_rows} + {at.n} // {row})", f"({at.n} % {row} * {at.ahead})"
+            place, step = replace(at, k=k, n=n), width
+        return self._pointer(self.stream, self.c.stream, place), step
 
     def _dot(self) -> None:
         count = dot_rows(self.w.program, self.c, self.regs)
@@ -220,9 +279,9 @@ class _Emit:
         with self.w.block(f"for {at} in range({first}, {last}, {step}):"):
             inner(step, at)
 
-    def _column_blocks(self, step: int, inner: Callable[..., None]) -> None:
+    def _column_blocks(self, extent: Extent, step: int, inner: Callable[..., None]) -> None:
         """Column blocks of `step`, then whole vectors, then one masked vector."""
-        w, lanes, extent = self.w, self.regs.lanes, self.columns.extent
+        w, lanes = self.w, self.regs.lanes
 
         def whole(width: int, n: str) -> None:
             inner(width, n, masked=False)
@@ -252,7 +311,8 @@ class _Emit:
         """A pointer into a place at a position of the runs."""
         axes = self.w.program.axes[value]
         given: dict[DataDim, str] = {a.dim: "0" for a in axes if a not in self.outer}
-        for run, index in ((self.rows, at.m), (self.columns, at.n)):
+        n = at.n if at.start == "0" else f"({at.start} + {at.n})"
+        for run, index in ((self.rows, at.m), (self.columns, n)):
             if run.axis is not None:
                 given[run.axis.dim] = index
         given[self.c.depth.dim] = at.k

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from prism.dtypes import computed_in
-from prism_kernels.cpu import formats, functions, intrinsics, vector
+from prism_kernels.cpu import copies, formats, functions, intrinsics, vector
 from prism_kernels.cpu.emit_block import emit_block
 from prism_kernels.cpu.library import LibraryCall, emit_call
 from prism_kernels.cpu.places import Planned
@@ -59,6 +59,8 @@ _INTRINSICS = (
     "stack", "store", "tanh",
 )  # fmt: skip
 
+_COPIES = {"narrow_into", "widened"}
+
 
 def function_names(plans: Sequence[Planned]) -> tuple[str, ...]:
     """What the functions of a file are called, one for each kernel."""
@@ -78,7 +80,7 @@ def emit_file(
     blocks = ""
     for name, plan in zip(function_names(plans), plans, strict=True):
         if isinstance(plan, LibraryCall):
-            blocks += emit_call(plan, name)
+            blocks += emit_call(plan, name, copies=dtype != real)
             continue
         w = Writer(plan, real, registers.lanes, stored=dtype)
         emit_block(w, registers, workspace)
@@ -108,13 +110,16 @@ def _imports(code: str) -> str:
 
     called = set(re.findall(r"\b(\w+)\(", code))
     lines = [line("intrinsics", {"FASTMATH", "signature", *(called & set(_INTRINSICS))})]
-    if micro_kernels := called & {"axpy", "dot"}:
-        lines.append(line("vector", micro_kernels))
+    for module, functions_of in (("vector", {"axpy", "dot"}), ("copies", _COPIES)):
+        if found := called & functions_of:
+            lines.append(line(module, found))
     return "\n".join(lines)
 
 
 @cache
 def runtime_digest() -> str:
     """A digest of the modules that emitted files import: machine code made with others is stale."""
-    sources = (Path(str(m.__file__)).read_bytes() for m in (formats, functions, intrinsics, vector))
+    sources = (
+        Path(str(m.__file__)).read_bytes() for m in (copies, formats, functions, intrinsics, vector)
+    )
     return hashlib.sha256(b"\0".join(sources)).hexdigest()[:12]

@@ -114,9 +114,7 @@ def _bfloat16_narrowed(w: _Widths, value: ir.Value) -> ir.Value:
     is_odd = b.and_(upper, w.const(I32, 1))
     rounded = b.add(b.add(bits, w.const(I32, 0x7FFF)), is_odd)
     quiet = b.or_(upper, w.const(I32, 0x40))
-    is_nan = b.icmp_unsigned(
-        ">", b.and_(bits, w.const(I32, 0x7FFFFFFF)), w.const(I32, 0x7F800000)
-    )
+    is_nan = b.icmp_unsigned(">", b.and_(bits, w.const(I32, 0x7FFFFFFF)), w.const(I32, 0x7F800000))
     upper = b.select(is_nan, quiet, b.lshr(rounded, w.const(I32, 16)))
     return b.trunc(upper, w.like(I16))
 

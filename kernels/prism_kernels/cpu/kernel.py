@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from prism.errors import KernelError
 from prism.record import digest
 from prism_kernels.cpu.device import maximum_threads
 from prism_kernels.cpu.emit_file import runtime_digest
-from prism_kernels.cpu.launch import address_of, launch, read_all
+from prism_kernels.cpu.launch import address_of, empty_launch_s, launch, read_all
 from prism_kernels.seal import read_sealed
 from prism_kernels.signature import Signature
 
@@ -56,7 +56,6 @@ class CpuKernel:
     What the kernels of a graph hand on to one another, and their workspace, is allocated once.
     """
 
-    facts: Mapping[str, int | float | str] = MappingProxyType({})
     predicted_s: float | None = None
 
     def __init__(self, module: ModuleType, meta: dict[str, Any]) -> None:
@@ -68,6 +67,11 @@ class CpuKernel:
         elements: int = meta["workspace_elements"] * maximum_threads()
         self._workspace = aligned_empty((elements,), dtype)
         self._turn = threading.Lock()
+
+    @property
+    def facts(self) -> Mapping[str, int | float | str]:
+        """`launch_overhead_s`, what a launch takes that does nothing."""
+        return {"launch_overhead_s": round(empty_launch_s(), 9)}
 
     def takes(self, value: object) -> bool:
         """Nothing: its arrays are NumPy's."""

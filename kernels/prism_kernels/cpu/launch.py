@@ -18,10 +18,12 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from time import perf_counter
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
-from numba import config, get_num_threads, get_thread_id, njit, prange, types
+from numba import cfunc, config, get_num_threads, get_thread_id, njit, prange, types
 from numba.extending import intrinsic
 from numba.np.ufunc import parallel
 from numpy.typing import NDArray
@@ -149,6 +151,30 @@ def _launch(address: int, blocks: int, pointers: NDArray[np.int64]) -> None:
         ]
         for part in parts:
             part.result()
+
+
+def _nothing(_index, _thread, _arrays) -> None:
+    """A block that does no work."""
+
+
+_EMPTY_LAUNCHES = 100
+
+
+@cache
+def empty_launch_s() -> float:
+    """Seconds of a launch of blocks that do nothing, one on every thread; the fastest of some.
+
+    Measured once in each process, when it is first asked for. On a busy machine threads wait for
+    one another by the millisecond, which is no cost of the launch: hence not the median.
+    """
+    empty = cfunc("void(int64, int64, CPointer(int64))")(_nothing)
+    arrays = [np.zeros(1)] * 3
+    seconds = []
+    for _ in range(_EMPTY_LAUNCHES):
+        start = perf_counter()
+        launch([(empty.address, _threads())], arrays)
+        seconds.append(perf_counter() - start)
+    return min(seconds)
 
 
 @njit(nogil=True, fastmath=True)

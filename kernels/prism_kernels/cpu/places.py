@@ -7,7 +7,7 @@ Rules, in order:
 * small buffers lie on the stack (each an alloca of its own), large ones in the workspace;
 * rows whose stride is a multiple of 1 KB would share a few sets of the L1 cache: they are padded,
   and a small operand of a contraction that lies so is copied (`packs`). For the same reason an
-  output that is accumulated over the loop gets a padded buffer of its own;
+  output that is accumulated over the loop or in k-blocks gets a padded buffer of its own;
 * what is stored narrower than it is computed is only read and written, never worked on in place:
   buffers are as wide as the arithmetic, and a small operand that many rows of a stream meet is
   widened once (`packs`).
@@ -23,6 +23,7 @@ from typing import assert_never
 from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cpu.contraction import Contraction, Form, plan_contraction
 from prism_kernels.cpu.library import LibraryCall
+from prism_kernels.cpu.registers import adds_in_memory
 from prism_kernels.cpu.widths import Widths
 from prism_kernels.nests import Nests, form_nests
 from prism_kernels.tile import (
@@ -253,9 +254,20 @@ class _Planner:
         strides = dict(self.program.outputs[store.target].strides)
         if order and self._is_from_contraction(i) and strides[order[-1].dim] != 1:
             return False  # micro-kernels write whole vectors
-        node = self.program.nodes[i]
-        is_sum = isinstance(node, Accumulate) and node.kind is AccumulatorKind.SUM
+        is_sum = self._adds_in_memory(i)
         return not (is_sum and len(axes) > 1 and self._has_far_rows(axes, strides))
+
+    def _adds_in_memory(self, i: ValueId) -> bool:
+        """Whether value i is a sum that grows in memory: over a loop, or in k-blocks."""
+        node = self.program.nodes[i]
+        if isinstance(node, Accumulate) and node.kind is AccumulatorKind.SUM:
+            return True
+        writers = [i, *(k for k, j in self.nests.slices.items() if j == i)]
+        return any(
+            adds_in_memory(self.program, self.contractions[k], self.widths)
+            for k in writers
+            if k in self.contractions
+        )
 
     def _is_only_written(self, i: ValueId, reader: ValueId) -> bool:
         """Whether value i is tiles put side by side, each computed whole, for one reader alone."""
@@ -267,8 +279,9 @@ class _Planner:
                 owner.get(j) == nest and not isinstance(self.program.nodes[j], Contract)
                 for j in others
             )
-        is_joined = isinstance(node, Accumulate) and node.kind is AccumulatorKind.CONCAT
-        if not is_joined or node.scales or self.users[i] != (reader,):
+        if not isinstance(node, Accumulate) or node.kind is not AccumulatorKind.CONCAT:
+            return False
+        if node.scales or self.users[i] != (reader,):
             return False
         return self.nests.slices.get(node.operand) == i and self._is_only_written(node.operand, i)
 

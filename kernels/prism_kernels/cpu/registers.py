@@ -1,9 +1,10 @@
 """How contractions are cut for the register file and caches of the machine.
 
 Measured rules, each worth a factor of 1.3 or more somewhere: rows of a stream are read whole or in
-long pieces; with few rows of the other operand the contracted axis is cut in blocks of 8, outside
-the columns, so that the accumulator stays in the L2 cache; short rows of a stream (a head of 128)
-are taken whole into registers.
+long pieces; with few rows of the other operand the contracted axis is cut in blocks of 16, outside
+the columns, so that the accumulator stays in the L2 cache, and the next block is fetched, in the
+order of memory, while one is multiplied; short rows of a stream (a head of 128) are taken whole
+into registers.
 """
 
 from __future__ import annotations
@@ -11,26 +12,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prism_kernels.cpu.contraction import Contraction
+from prism_kernels.cpu.contraction import Contraction, Form
 from prism_kernels.cpu.widths import Widths
 from prism_kernels.tile import Load, TileProgram
 
 LONG_STREAM_BYTES = 256 << 10
 """A stream longer than this does not stay in the L2 cache."""
+PANEL_SHARE = 0.7
+"""The part of the L2 cache that a panel of columns may fill."""
 SHORT_ROW_BYTES = 1024
 FEW_ROWS = 16
-FEW_ROWS_K_BLOCK = 8
-"""More rows of a matrix whose row stride is a multiple of 4 KB fall out of one L1 set."""
+FEW_ROWS_K_BLOCKS = (16, 8)
+"""The first by default: half as much traffic of the accumulator, as much again in the caches."""
 MANY_ROWS_K_BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Registers:
-    """The vector registers of the machine, and the schedule's wishes (0: ours)."""
+    """The registers and the L2 cache of the machine, and the schedule's wishes (0: ours)."""
 
     vectors: int
     lanes: int
     widths: Widths
+    l2_bytes: int = 1 << 20
     k_block: int = 0
     column_vectors: int = 0
     row_block: int = 0
@@ -45,16 +49,25 @@ class AxpyBlocks:
     vectors: int
     k_block: int
     """0: the whole depth at once."""
+    panel: int = 0
+    """Columns for which all k-blocks are done before the next ones; 0: all."""
+    fetch: bool = False
+    """Whether the next block of rows is fetched while one is multiplied."""
 
 
 def registers_of(
-    vector_registers: int, lanes: int, widths: Widths, schedule: Mapping[str, int]
+    vector_registers: int,
+    lanes: int,
+    widths: Widths,
+    l2_bytes: int,
+    schedule: Mapping[str, int],
 ) -> Registers:
     """Registers of the machine with the schedule's options."""
     return Registers(
         vector_registers,
         lanes,
         widths,
+        l2_bytes,
         k_block=schedule.get("KB", 0),
         column_vectors=schedule.get("NV", 0),
         row_block=schedule.get("MR", 0),
@@ -78,26 +91,49 @@ def axpy_blocks(program: TileProgram, c: Contraction, regs: Registers) -> AxpyBl
         width = (budget if rows > 8 else budget * 2 // 3) // height
         if k_block and rows <= FEW_ROWS:
             width = 2 if rows <= 4 else 1  # wider pieces of each row in turn disturb prefetching
-    return AxpyBlocks(height, max(1, min(width, 8, row_vectors)), k_block)
+    # the rows of a block are as many streams, which the processor restarts at every page
+    fetch = k_block > 0 and rows <= FEW_ROWS
+    width = max(1, min(width, 8, row_vectors))
+    panel = _panel(program, c, regs, k_block, width) if fetch else 0
+    return AxpyBlocks(height, width, k_block, panel, fetch)
+
+
+def _panel(program: TileProgram, c: Contraction, regs: Registers, k_block: int, width: int) -> int:
+    """Columns of which two k-blocks and the accumulator stay in the L2 cache; 0: all."""
+    rows, columns = program.elements(c.rows), program.elements(c.columns)
+    column = 2 * k_block * regs.widths.of_value(program, c.stream) + rows * regs.widths.computed
+    most = int(PANEL_SHARE * regs.l2_bytes) // column
+    if columns <= most:
+        return 0
+    step = width * regs.lanes * k_block  # so that the next k-block is fetched row by row
+    even = -(-columns // -(-columns // most))
+    return min(-(-even // step), max(1, most // step)) * step
 
 
 def _k_block(program: TileProgram, c: Contraction, regs: Registers, rows: int, columns: int) -> int:
     depth = program.chunk(c.depth)
-    if stream_bytes(program, c, regs) <= LONG_STREAM_BYTES or columns <= 8 * regs.lanes:
+    if not is_long(program, c, regs.widths) or columns <= 8 * regs.lanes:
         return 0
     block = MANY_ROWS_K_BLOCK
     if rows <= FEW_ROWS:
         if not isinstance(program.nodes[c.stream], Load):
             return 0
-        block = regs.k_block or FEW_ROWS_K_BLOCK
+        block = regs.k_block or FEW_ROWS_K_BLOCKS[0]
     return block if depth > block else 0
 
 
-def stream_bytes(program: TileProgram, c: Contraction, regs: Registers) -> int:
-    """What a block reads of the stream, all iterations together."""
+def is_long(program: TileProgram, c: Contraction, widths: Widths) -> bool:
+    """Whether what a block reads of the stream, all iterations together, leaves the L2 cache."""
     axes = program.axes[c.stream]
-    tile = program.elements(axes) * regs.widths.of_value(program, c.stream)
-    return tile * program.tile_count(axes)
+    tile = program.elements(axes) * widths.of_value(program, c.stream)
+    return tile * program.tile_count(axes) > LONG_STREAM_BYTES
+
+
+def adds_in_memory(program: TileProgram, c: Contraction, widths: Widths) -> bool:
+    """Whether the result is read and written again and again: it had better not lie far apart."""
+    return (
+        c.form is Form.AXPY and program.elements(c.rows) <= FEW_ROWS and is_long(program, c, widths)
+    )
 
 
 def dot_rows(program: TileProgram, c: Contraction, regs: Registers) -> int:

@@ -114,12 +114,12 @@ class CpuTarget:
     def _registers(self, mu: MuGraph, dtype: str) -> Registers:
         widths = Widths.of(dtype)
         lanes = device.vector_bits() // 8 // widths.computed
-        return registers_of(device.vector_registers(), lanes, widths, dict(mu.schedule))
+        return registers_of(
+            device.vector_registers(), lanes, widths, device.l2_bytes(), dict(mu.schedule)
+        )
 
 
-def _planned(
-    mu: MuGraph, widths: Widths
-) -> tuple[tuple[Planned, ...], tuple[Intermediate, ...]]:
+def _planned(mu: MuGraph, widths: Widths) -> tuple[tuple[Planned, ...], tuple[Intermediate, ...]]:
     """The plans of a muGraph's kernels, and the tensors between them.
 
     A library's kernel whose references ask for more than a contraction is run as ours.

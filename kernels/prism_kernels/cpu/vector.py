@@ -34,7 +34,7 @@ from prism_kernels.cpu.intrinsics import (
 )
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
-
+_CACHE_LINE_BYTES = 64
 
 Step = Callable[[ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
 """The body of a counted loop: index and carried values to carried values."""
@@ -118,6 +118,16 @@ class Vectors:
         lanes = ir.Constant(ir.VectorType(I64, self.lanes), list(range(self.lanes)))
         return self.builder.icmp_signed("<", lanes, self.splat(count))
 
+    def fetch(self, pointer: ir.Value, vectors: int) -> None:
+        """Have some vectors brought into the L2 cache; they need not exist."""
+        byte = ir.IntType(8).as_pointer()
+        function = self.declare("llvm.prefetch.p0", ir.VoidType(), [byte, I32, I32, I32])
+        width = element_bytes(pointer.type.pointee)
+        for start in range(0, vectors * self.lanes * width, _CACHE_LINE_BYTES):
+            place = self.builder.bitcast(self.at(pointer, _const(start // width)), byte)
+            read, second_level, data = (ir.Constant(I32, i) for i in (0, 2, 1))
+            self.builder.call(function, [place, read, second_level, data])
+
     def masked_load(self, pointer: ir.Value, mask: ir.Value) -> ir.Value:
         """A vector from memory, 0 where masked off; those lanes are not read."""
         stored = pointer.type.pointee
@@ -179,19 +189,27 @@ class Vectors:
 
 @cache
 def axpy(  # noqa: PLR0913 - the options of one family of kernels
-    rows: int, vectors: int, *, lanes: int, dtype: str, masked: bool = False, fresh: bool = False
+    rows: int,
+    vectors: int,
+    *,
+    lanes: int,
+    dtype: str,
+    masked: bool = False,
+    fresh: bool = False,
+    fetch: bool = False,
 ) -> Intrinsic:
     """The micro-kernel acc[m * acc_row + n] (+)= sum_k x[m * x_row + k * x_k] w[k * w_k + n].
 
     `rows` values of m, `vectors` x `lanes` values of n; `fresh` starts from zero instead of acc;
-    `masked` touches only the first `columns` of n.
+    `masked` touches only the first `columns` of n; `fetch` brings as much of what is needed later,
+    at later[k * later_k + n], into the L2 cache.
     """
     element = NUMBA_TYPES[dtype]
 
     def build(
         context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
     ) -> ir.Value:
-        acc, acc_row, x, x_row, x_k, w, w_k, depth, columns = args
+        acc, acc_row, x, x_row, x_k, w, w_k, depth, columns, later, later_k = args
         v = Vectors(builder, LLVM_TYPES[element], lanes)
         starts = [_const(j * lanes) for j in range(vectors)]
         masks = [v.mask(builder.sub(columns, s)) for s in starts] if masked else []
@@ -205,6 +223,8 @@ def axpy(  # noqa: PLR0913 - the options of one family of kernels
 
         def step(k: ir.Value, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
             w_row = v.at(w, builder.mul(k, w_k))
+            if fetch:
+                v.fetch(v.at(later, builder.mul(k, later_k)), vectors)
             ws = [read(w_row, j) for j in range(vectors)]
             column = v.at(x, builder.mul(k, x_k))
             out = []
@@ -223,7 +243,7 @@ def axpy(  # noqa: PLR0913 - the options of one family of kernels
         return context.get_dummy_value()
 
     @intrinsic
-    def kernel(  # noqa: PLR0913, PLR0917 - pointers and strides of three matrices
+    def kernel(  # noqa: PLR0913, PLR0917 - pointers and strides of the matrices
         _context: Context,
         acc: NumbaType,
         acc_row: NumbaType,
@@ -234,10 +254,12 @@ def axpy(  # noqa: PLR0913 - the options of one family of kernels
         w_k: NumbaType,
         depth: NumbaType,
         columns: NumbaType,
+        later: NumbaType,
+        later_k: NumbaType,
     ) -> Typed:
-        del acc_row, x_row, x_k, w_k, depth, columns
+        del acc_row, x_row, x_k, w_k, depth, columns, later, later_k
         i = types.intp
-        return types.void(acc, i, x, i, i, w, i, i, i), build
+        return types.void(acc, i, x, i, i, w, i, i, i, w, i), build
 
     return kernel  # type: ignore[no-any-return]
 

@@ -1,4 +1,9 @@
-"""Which buffers a step reads and writes, and which thread touches which element."""
+"""Which buffers a step reads and writes, and which thread touches which element.
+
+An element of which one thread does all that is to be done is this thread's *own* in that step. The
+shares of a buffer's axes say which thread it is: the one whose bits for them are the element's
+coordinates, and whose other bits are 0.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from prism.ir import DataDim
+from prism_kernels.cuda.contraction import ThreadTiling
 from prism_kernels.cuda.layout import Layout, Share
 from prism_kernels.cuda.plan import Plan, reads
 from prism_kernels.cuda.steps import Action, Step
@@ -22,7 +28,7 @@ from prism_kernels.tile import (
 )
 
 Owner = tuple[tuple[DataDim, Share], ...] | None
-"""Which thread touches which element of a buffer: the shares of its axes; None: not just one."""
+"""Whose each element of a buffer is: the shares of its axes; None: several threads touch one."""
 
 Access = tuple[str, Owner]
 """A buffer, and who touches its elements."""
@@ -62,7 +68,7 @@ def touched(plan: Plan, step: Step) -> Touched:
             if i in plan.scratch:
                 out.writes.add((plan.scratch[i].name, None))
             else:
-                _write_result(plan, out, i)
+                _write_result(plan, out, i, _lead_owner(plan, i))
         case _:
             assert_never(step.action)
     return out
@@ -91,12 +97,14 @@ def _touch_node(plan: Plan, out: Touched, i: ValueId, nest: Nest) -> None:
 
 
 def _touch_reduction(plan: Plan, out: Touched, i: ValueId) -> None:
+    if i in plan.rings:
+        out.writes.add((plan.rings[i], None))
     if i in plan.partials:
         _read_drifts(plan, out, plan.nests.sinks[i])
     elif i in plan.scratch:
         out.writes.add((plan.scratch[i].name, None))
     else:
-        _write_result(plan, out, i)
+        _write_result(plan, out, i, _lead_owner(plan, i))
 
 
 def _write_result(plan: Plan, out: Touched, i: ValueId, owner: Owner = None) -> None:
@@ -128,10 +136,24 @@ def spread_owner(plan: Plan, i: ValueId) -> Owner:
     return _owner(plan, i, plan.spread(i), plan.program.axes[i])
 
 
+def _lead_owner(plan: Plan, i: ValueId) -> Owner:
+    """Who writes the result of a reduction or contraction: of a group, the first thread."""
+    target, tiling = plan.nests.sinks.get(i, i), plan.tilings.get(i)
+    if not (tiling is None or isinstance(tiling, ThreadTiling)):
+        return None
+    if plan.places[target].is_in_parts:
+        return None
+    return _owner(plan, target, plan.layout(i), plan.program.axes[target])
+
+
 def _owner(plan: Plan, v: ValueId, layout: Layout, space: Sequence[Axis]) -> Owner:
     """Who touches value v in loops over a space that is dealt so."""
     axes = plan.program.axes[v]
-    in_parts = v in plan.places and plan.place(v).is_in_parts
-    if in_parts or set(axes) != set(space):
+    if v in plan.places and plan.place(v).is_in_parts:
         return None
-    return tuple(sorted((a.dim, layout[a.dim]) for a in axes if plan.program.chunk(a) > 1))
+    shares = {a: layout[a.dim].within(plan.program.chunk(a)) for a in space}
+    if not set(axes) <= set(space) or any(
+        share.threads > 1 for a, share in shares.items() if a not in axes
+    ):
+        return None
+    return tuple(sorted((a.dim, shares[a]) for a in axes if shares[a].threads > 1))

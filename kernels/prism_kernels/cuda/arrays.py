@@ -1,7 +1,8 @@
 """Arrays that live on a GPU, whoever made them: PyTorch, CuPy, and what speaks their protocols.
 
 A kernel wants an address of C-contiguous elements and a stream; results come back in the library
-of the inputs. PyTorch and CuPy are asked in their own words, since the protocols say less: PyTorch
+of the inputs. It moves several elements at once, so the address must be a multiple of 16 bytes:
+arrays are, and views that start somewhere inside one are copied, or refused. PyTorch and CuPy are asked in their own words, since the protocols say less: PyTorch
 gives no `__cuda_array_interface__` for a tensor that requires a gradient, and calls bfloat16 "<V2"
 there. Neither is imported: an array of theirs exists only where they are loaded.
 """
@@ -19,6 +20,9 @@ from prism_kernels.cuda import dlpack
 
 NewArray = Callable[[tuple[int, ...], str], object]
 """Makes an array on the GPU, of a shape and a dtype."""
+
+ALIGNMENT = 16
+"""Bytes that the address of an argument is a multiple of."""
 
 _TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64", "<V2": "bfloat16"}
 """Type string of `__cuda_array_interface__` -> dtype."""
@@ -47,7 +51,7 @@ class Library(Protocol):
         """The stream that work on the array goes to; None where the library does not say."""
 
     def view(self, value: Any, stream: int, what: str) -> View:  # noqa: ANN401
-        """The array, C-contiguous; a copy is made where it is not.
+        """The array, C-contiguous and aligned; a copy is made where it is not.
 
         Raises:
             UsageError: it cannot be read; `what` names it.
@@ -85,6 +89,8 @@ class Torch:
         if value.layout is not torch.strided:
             raise UsageError(f"{what} is a tensor of layout {value.layout}: make it dense")
         tensor = value.detach().resolve_neg().contiguous()
+        if tensor.data_ptr() % ALIGNMENT:
+            tensor = tensor.clone()
         dtype = str(tensor.dtype).removeprefix("torch.")
         index = tensor.device.index
         return View(int(tensor.data_ptr()), tuple(tensor.shape), dtype, index, tensor)
@@ -121,6 +127,8 @@ class Cupy:
         del stream, what
         cupy: Any = sys.modules["cupy"]
         array = cupy.ascontiguousarray(value)
+        if array.data.ptr % ALIGNMENT:
+            array = array.copy()
         # it makes a scalar an array of one element
         shape, device_id = tuple(value.shape), int(array.device.id)
         return View(int(array.data.ptr), shape, array.dtype.name, device_id, array)
@@ -161,7 +169,9 @@ class CudaArrayInterface:
         strides = interface.get("strides")
         if strides is not None and not _is_contiguous(shape, strides, int(kind[2:])):
             raise UsageError(f"{what} is not C-contiguous, and its library is not known: copy it")
-        return View(int(interface["data"][0]), shape, dtype, None, value)
+        address = int(interface["data"][0])
+        _require_aligned(address, shape, what)
+        return View(address, shape, dtype, None, value)
 
     def empty(
         self,
@@ -197,6 +207,7 @@ class Dlpack:
             raise UsageError(f"{what} cannot be read through DLPack: {error}") from error
         if not _is_contiguous(tensor.shape, tensor.strides, 1):
             raise UsageError(f"{what} is not C-contiguous, and its library is not known: copy it")
+        _require_aligned(tensor.address, tensor.shape, what)
         return View(tensor.address, tensor.shape, tensor.dtype, tensor.device_id, tensor.capsule)
 
     def empty(
@@ -224,6 +235,14 @@ def _has(value: object, name: str) -> bool:
         return not isinstance(value, type) and hasattr(value, name)
     except Exception:  # a property of a stranger's
         return False
+
+
+def _require_aligned(address: int, shape: Sequence[int], what: str) -> None:
+    if address % ALIGNMENT and math.prod(shape) > 1:
+        raise UsageError(
+            f"{what} does not start at a multiple of {ALIGNMENT} bytes, and its library is not "
+            "known: copy it"
+        )
 
 
 def _made(new_array: NewArray, shape: tuple[int, ...], dtype: str) -> tuple[object, int]:

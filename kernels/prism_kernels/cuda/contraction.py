@@ -14,16 +14,25 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 
 from prism.ir import DataDim
 from prism_kernels.cuda.dialect import WARP
 from prism_kernels.cuda.layout import Layout, power_above
+from prism_kernels.cuda.operands import Operand, Problem
+from prism_kernels.cuda.pipeline import PipelineTiling, pipeline_tilings
+from prism_kernels.cuda.stream import StreamTiling, stream_tilings
+
+CORES = (0, 1)
+"""Schedule option `C`, the default first: 0 leaves contractions to tensor cores where that costs
+less, 1 never does; 2, wherever it is possible, is no choice of the tuner's but serves tests."""
 
 MOST_PERSISTENT = 64
 """Results per thread that may stay in registers over the loop."""
 MOST_TILE = 32
 """Results per thread at a time otherwise."""
+MOST_HELD = 32
+"""Elements of an operand that a thread may hold in registers."""
 MOST_SCRATCH = 6 << 10
 """Elements of shared memory for adding up across warps."""
 
@@ -31,41 +40,14 @@ MOST_SCRATCH = 6 << 10
 SHARED_LOAD = 1.0
 GLOBAL_LOAD = 1.5
 SECTOR = 0.5
+CONVERT = 1.0
 BARRIER = 40.0
 SHUFFLE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
-    """An operand: where its elements lie, and whether it may be staged; strides in elements."""
-
-    strides: tuple[tuple[DataDim, int], ...]
-    is_global: bool
-    element_bytes: int
-    is_stageable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A contraction in one block and iteration."""
-
-    extents: tuple[tuple[DataDim, int], ...]
-    """Of every dim of the operands."""
-    depth: DataDim
-    left: Operand
-    right: Operand
-    iterations: int
-    """How many times it runs; more than once: it adds up over the loop."""
-    is_sum: bool
-    """Whether it adds into an accumulator of the loop."""
-    threads: int
-    staging: int
-    """Schedule option `S`, see `prism_kernels.cuda.places.STAGING`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """How a contraction is computed."""
+class ThreadTiling:
+    """How threads compute a contraction, each a micro-tile of results."""
 
     layout: Layout
     tile: Mapping[DataDim, int] = field(hash=False)
@@ -74,6 +56,13 @@ class Tiling:
     staged: tuple[bool, bool]
     """Whether the left and the right operand are staged in shared memory."""
     cost: float
+    vectors: tuple[bool, bool] = (False, False)
+    """Whether they are read several neighbours at a time, along the dim that has a width."""
+
+    @property
+    def wide(self) -> DataDim | None:
+        """The dim of which a thread takes several neighbours at a time."""
+        return next((d for d, share in self.layout.shares if share.width > 1), None)
 
     @property
     def results(self) -> int:
@@ -81,19 +70,40 @@ class Tiling:
         return math.prod(self.tile.values())
 
 
+CoreTiling = StreamTiling | PipelineTiling
+Tiling = ThreadTiling | CoreTiling
+
+
 @lru_cache(maxsize=4096)
 def plan_contraction(problem: Problem) -> Tiling:
     """The cheapest tiling."""
+    by_cores = _cheapest_of_cores(problem)
+    if by_cores is not None and problem.cores == 2:
+        return by_cores
+    by_threads = plan_by_threads(problem)
+    return by_cores if by_cores is not None and by_cores.cost < by_threads.cost else by_threads
+
+
+def _cheapest_of_cores(problem: Problem) -> CoreTiling | None:
+    """The cheapest tiling for tensor cores, where they are wanted and can."""
+    if problem.cores == 1:
+        return None
+    found = chain[CoreTiling](stream_tilings(problem), pipeline_tilings(problem))
+    return min(found, key=lambda t: t.cost, default=None)
+
+
+def plan_by_threads(problem: Problem) -> ThreadTiling:
+    """The cheapest tiling without tensor cores."""
     # where no layout keeps its scratch small, it may be as large as it is: it goes to the workspace
     tiling = _cheapest(problem, MOST_SCRATCH) or _cheapest(problem, math.inf)
     assert tiling is not None  # without a limit every layout is possible
     return tiling
 
 
-def _cheapest(problem: Problem, most_scratch: float) -> Tiling | None:
-    best: Tiling | None = None
+def _cheapest(problem: Problem, most_scratch: float) -> ThreadTiling | None:
+    best: ThreadTiling | None = None
     for staged in _staging(problem):
-        for layout in _layouts(problem, staged):
+        for layout in _wide_layouts(problem, staged):
             tiling = _tiling(problem, layout, staged, most_scratch)
             if tiling is not None and (best is None or tiling.cost < best.cost):
                 best = tiling
@@ -121,9 +131,25 @@ def _main_axes(problem: Problem) -> list[DataDim]:
     return [*mains, problem.depth]
 
 
-def _layouts(problem: Problem, staged: tuple[bool, bool]) -> Iterator[Layout]:
-    """Every split of all threads over the main axes, with each sensible lane axis."""
+def _wide_layouts(problem: Problem, staged: tuple[bool, bool]) -> Iterator[Layout]:
+    """Every layout, the larger operand read element by element and in vectors."""
+    yield from _layouts(problem, staged, dict(problem.extents))
     extents = dict(problem.extents)
+    operands = zip(problem.operands, staged, strict=True)
+    raw = [operand for operand, is_staged in operands if operand.run > 1 and not is_staged]
+    if not raw:
+        return
+    streamed = max(raw, key=lambda o: math.prod(extents[d] for d, _ in o.strides))
+    assert streamed.near is not None
+    groups = {**extents, streamed.near: extents[streamed.near] // streamed.run}
+    for layout in _layouts(problem, staged, groups):
+        yield layout.widened(streamed.near, streamed.run)
+
+
+def _layouts(
+    problem: Problem, staged: tuple[bool, bool], extents: Mapping[DataDim, int]
+) -> Iterator[Layout]:
+    """Every split of all threads over the main axes, with each sensible lane axis."""
     mains = [d for d in _main_axes(problem) if extents[d] > 1] or [problem.depth]
     caps = {d: min(power_above(extents[d]), problem.threads) for d in mains}
     total = min(problem.threads, math.prod(caps.values()))
@@ -166,7 +192,7 @@ def _splits(total: int, caps: list[int]) -> Iterator[tuple[int, ...]]:
 
 def _tiling(
     problem: Problem, layout: Layout, staged: tuple[bool, bool], most_scratch: float
-) -> Tiling | None:
+) -> ThreadTiling | None:
     extents = dict(problem.extents)
     passes = {d: layout.passes(d, n) for d, n in extents.items()}
     depth = passes.pop(problem.depth)
@@ -176,13 +202,16 @@ def _tiling(
     if along.warps > 1 and along.warps * outputs > most_scratch:
         return None
     persists = problem.is_sum and results <= MOST_PERSISTENT
-    tile = dict(passes) if persists else _shrink(passes)
+    tile = dict(passes) if persists else _shrink(passes, layout)
+    vectors = _vectors(problem, layout, staged)
+    if _held(problem, layout, tile) > MOST_HELD:
+        return None
     rounds = math.prod(-(-passes[d] // tile[d]) for d in passes)
     cost = float(rounds * depth * math.prod(tile.values()))
-    for operand, is_staged in zip((problem.left, problem.right), staged, strict=True):
+    for operand, is_staged, is_vector in zip(problem.operands, staged, vectors, strict=True):
         mine = dict(operand.strides)
         loads = rounds * depth * math.prod(n for d, n in tile.items() if d in mine)
-        cost += loads * _load_cost(operand, layout, is_staged=is_staged)
+        cost += loads * _load_cost(operand, layout, is_staged=is_staged, is_vector=is_vector)
         if is_staged:
             size = math.prod(extents[d] for d in mine)
             copied = -(-size // problem.threads)
@@ -191,20 +220,46 @@ def _tiling(
     if along.warps > 1:
         finish += BARRIER + -(-outputs // problem.threads) * along.warps * SHARED_LOAD
     cost += finish / (problem.iterations if persists else 1)
-    return Tiling(layout, tile, persists, staged, cost)
+    return ThreadTiling(layout, tile, persists, staged, cost, vectors)
 
 
-def _shrink(passes: Mapping[DataDim, int]) -> dict[DataDim, int]:
-    """A tile of at most MOST_TILE results, as square as may be."""
-    tile = dict(passes)
+def _vectors(
+    problem: Problem, layout: Layout, staged: tuple[bool, bool]
+) -> tuple[bool, bool]:
+    """Whether each operand is read several neighbours at a time."""
+    wide = dict(layout.shares)
+    left, right = (
+        operand.run > 1 and not is_staged and operand.near in wide and wide[operand.near].width > 1
+        for operand, is_staged in zip(problem.operands, staged, strict=True)
+    )
+    return left, right
+
+
+def _held(problem: Problem, layout: Layout, tile: Mapping[DataDim, int]) -> int:
+    """Registers that hold elements of the operand that does not stream, for a group of depths."""
+    sizes = (
+        math.prod(n for d, n in tile.items() if d in dict(operand.strides))
+        for operand in problem.operands
+    )
+    width = layout[problem.depth].width
+    return min(sizes) * width if width > 1 else 0
+
+
+def _shrink(passes: Mapping[DataDim, int], layout: Layout) -> dict[DataDim, int]:
+    """A tile of at most MOST_TILE results, as square as may be, of whole groups of neighbours."""
+    tile, width = dict(passes), {d: layout[d].width for d in passes}
     while math.prod(tile.values()) > MOST_TILE:
-        longest = max(tile, key=lambda d: tile[d])
-        tile[longest] = -(-tile[longest] // 2)
+        longest = max(tile, key=lambda d: tile[d] // width[d])
+        tile[longest] = -(-tile[longest] // (2 * width[longest])) * width[longest]
     return tile
 
 
-def _load_cost(operand: Operand, layout: Layout, *, is_staged: bool) -> float:
-    """Instructions that one load costs; what a warp reads apart costs a sector of 32 bytes each."""
+def _load_cost(operand: Operand, layout: Layout, *, is_staged: bool, is_vector: bool) -> float:
+    """Instructions that loading an element costs.
+
+    What a warp reads apart costs a sector of 32 bytes each; an access in vectors is shared by as
+    many elements.
+    """
     if not operand.is_global or is_staged:
         return SHARED_LOAD  # rows of buffers are padded: no bank conflicts
     strides = dict(operand.strides)
@@ -215,5 +270,9 @@ def _load_cost(operand: Operand, layout: Layout, *, is_staged: bool) -> float:
         left //= lanes
         if dim in strides:
             near = strides[dim] == 1
-            sectors *= max(1.0, lanes * operand.element_bytes / 32) if near else lanes
-    return GLOBAL_LOAD + SECTOR * sectors
+            run = lanes * share.width * operand.element_bytes
+            sectors *= max(1.0, run / 32) if near else lanes
+    at_once = 1
+    if is_vector and operand.near is not None:
+        at_once = min(operand.run, layout[operand.near].width)
+    return (GLOBAL_LOAD + SECTOR * sectors) / at_once + (CONVERT if operand.element_bytes < 4 else 0)

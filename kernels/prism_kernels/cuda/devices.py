@@ -4,6 +4,8 @@ Sources. Limits of an SM: CUDA C++ Programming Guide, table "Technical Specifica
 Capability". Allocation granularity and the shared memory reserved per block: the CUDA occupancy
 calculator (`cuda_occupancy.h`). SMs, clock, L2 and bandwidth: NVIDIA's data sheets and architecture
 white papers (A100, GA102, Ada, H100, H200); clocks are boost clocks, so peaks are upper bounds.
+Tensor cores: dense peaks of the data sheets, of Hopper's 2048 the five eighths that `mma.sync` gets.
+What a launch costs is on no data sheet: two to three microseconds, as is generally reported.
 """
 
 from __future__ import annotations
@@ -51,9 +53,13 @@ class Gpu:
     """Blocks resident on an SM."""
     fma_sm: int
     """float32 multiply-adds of an SM per clock."""
+    mma_sm: int
+    """Of its tensor cores, of float16 into float32, by `mma.sync`."""
     clock_ghz: float
     l2_bytes: int
     dram_gbps: float
+    launch_s: float
+    """What each launch costs the GPU: an empty kernel, or the gap between two in a row."""
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -79,9 +85,11 @@ _A100 = Gpu(
     threads_sm=2048,
     blocks_sm=32,
     fma_sm=64,
+    mma_sm=1024,
     clock_ghz=1.41,
     l2_bytes=40 * _MB,
     dram_gbps=2039.0,
+    launch_s=3.0e-6,
 )
 _RTX_3090 = Gpu(
     name="NVIDIA GeForce RTX 3090",
@@ -92,9 +100,11 @@ _RTX_3090 = Gpu(
     threads_sm=1536,
     blocks_sm=16,
     fma_sm=128,
+    mma_sm=256,
     clock_ghz=1.695,
     l2_bytes=6 * _MB,
     dram_gbps=936.0,
+    launch_s=3.0e-6,
 )
 _L40S = Gpu(
     name="NVIDIA L40S",
@@ -105,9 +115,11 @@ _L40S = Gpu(
     threads_sm=1536,
     blocks_sm=24,
     fma_sm=128,
+    mma_sm=512,
     clock_ghz=2.52,
     l2_bytes=96 * _MB,
     dram_gbps=864.0,
+    launch_s=2.5e-6,
 )
 _H100 = Gpu(
     name="NVIDIA H100 80GB SXM",
@@ -118,9 +130,11 @@ _H100 = Gpu(
     threads_sm=2048,
     blocks_sm=32,
     fma_sm=128,
+    mma_sm=1280,
     clock_ghz=1.98,
     l2_bytes=50 * _MB,
     dram_gbps=3352.0,
+    launch_s=2.5e-6,
 )
 _H200 = Gpu(
     name="NVIDIA H200 SXM",
@@ -131,9 +145,11 @@ _H200 = Gpu(
     threads_sm=2048,
     blocks_sm=32,
     fma_sm=128,
+    mma_sm=1280,
     clock_ghz=1.98,
     l2_bytes=50 * _MB,
     dram_gbps=4800.0,
+    launch_s=2.5e-6,
 )
 
 GPUS: Mapping[str, Gpu] = MappingProxyType(

@@ -16,7 +16,7 @@ over these names and no others:
 * `u32`, `f32`: casts. Every sum of indices is wrapped in `u32`: plain literals are 64-bit, and cost
   registers (the same RMSNorm kernel on sm_90: 168, not 56);
 * `INF`, `NAN`, `LOWEST`: float32 constants;
-* the functions of `FUNCTIONS` and the collectives of `COLLECTIVES`.
+* the functions of `FUNCTIONS`, the statements of `VECTORS` and the collectives of `COLLECTIVES`.
 
 Storage may be float32, float16 or bfloat16 (`DTYPES`); everything is computed in float32.
 """
@@ -60,6 +60,22 @@ FUNCTIONS: Mapping[str, int] = MappingProxyType(
     }
 )
 """Function of `prism_kernels.cuda.intrinsics` -> how many arguments it takes."""
+
+VECTORS: Mapping[str, tuple[str, int]] = MappingProxyType(
+    {
+        f"{action}{count}_{dtype}": (dtype, count)
+        for action in ("load", "store")
+        for dtype, size in DTYPES.items()
+        for count in (2, 4, 8)
+        if count * size <= 16
+    }
+)
+"""Statement of `prism_kernels.cuda.vectors` -> dtype, count of neighbours it moves in one access.
+
+`load4_float16(registers, at, pointer, index)` writes them, as float32, into a local array from `at`
+on; `store4_float16(pointer, index, registers, at)` takes them from there. The index must be a
+multiple of the count.
+"""
 
 COLLECTIVES: Mapping[str, int] = MappingProxyType(
     {

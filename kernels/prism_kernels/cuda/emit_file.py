@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
-from prism_kernels.cuda.dialect import CASTS, CONSTANTS, FUNCTIONS
+from prism_kernels.cuda.dialect import CASTS, CONSTANTS, FUNCTIONS, VECTORS
 from prism_kernels.cuda.runtime import runtime_digest
+from prism_kernels.cuda.tensor_dialect import NAMES
+
+MODULES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "prism_kernels.cuda.intrinsics": frozenset({*FUNCTIONS, *CASTS, *CONSTANTS}),
+        "prism_kernels.cuda.tensor_cores": NAMES,
+        "prism_kernels.cuda.vectors": frozenset(VECTORS),
+    }
+)
+"""Module -> the names that kernels import from it."""
 
 _TEMPLATE = '''\
 """{title}
@@ -21,9 +32,7 @@ from __future__ import annotations
 
 from numba import cuda
 
-from prism_kernels.cuda.intrinsics import (
 {imports}
-)
 
 
 {functions}
@@ -39,13 +48,19 @@ def emit_file(functions: Sequence[str], title: str, header: Sequence[str]) -> st
     """The text of a file of kernels."""
     text = "\n\n\n".join(functions)
     used = set(re.findall(r"\b\w+\b", re.sub(r"#.*", "", text)))
-    names = sorted(used & {*FUNCTIONS, *CASTS, *CONSTANTS}, key=str.lower)
     return _TEMPLATE.format(
         title=title,
         header="\n".join(header),
         runtime=runtime_digest(),
-        imports=textwrap.fill(
-            ", ".join(names) + ",", 96, initial_indent="    ", subsequent_indent="    "
-        ),
+        imports="\n".join(_import(module, used & names) for module, names in MODULES.items()).strip(),
         functions=text,
     )
+
+
+def _import(module: str, names: Collection[str]) -> str:
+    """The import of some names of a module; nothing where there are none."""
+    if not names:
+        return ""
+    listed = ", ".join(sorted(names, key=str.lower)) + ","
+    lines = textwrap.fill(listed, 96, initial_indent="    ", subsequent_indent="    ")
+    return f"from {module} import (\n{lines}\n)"

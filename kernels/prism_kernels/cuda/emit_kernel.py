@@ -6,20 +6,43 @@ shorter, in a variable (`length`) that all threads of a block agree on.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from prism_kernels.cuda import emit_memory
+from prism_kernels.cuda.contraction import ThreadTiling
 from prism_kernels.cuda.emit_contraction import ContractionEmitter
 from prism_kernels.cuda.emit_nest import NestEmitter
+from prism_kernels.cuda.emit_pipeline import PipelineEmitter
 from prism_kernels.cuda.emit_result import combine_warps
+from prism_kernels.cuda.emit_stream import StreamEmitter
+from prism_kernels.cuda.pipeline import PipelineTiling
 from prism_kernels.cuda.steps import Action, Step
+from prism_kernels.cuda.stream import StreamTiling
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.describe import describe_node
 from prism_kernels.nests import Nest
-from prism_kernels.tile import Stage, Store
+from prism_kernels.tile import Stage, Store, ValueId
 
 
 def emit_kernel(w: Writer) -> None:
     """Write the body of the kernel function."""
     _Kernel(w).emit()
+
+
+Emitter = ContractionEmitter | StreamEmitter | PipelineEmitter
+
+
+def _emitter(w: Writer, i: ValueId) -> Emitter:
+    """What writes contraction i."""
+    tiling = w.plan.tilings[i]
+    match tiling:
+        case ThreadTiling():
+            return ContractionEmitter(w, i, tiling)
+        case StreamTiling():
+            return StreamEmitter(w, i, tiling)
+        case PipelineTiling():
+            return PipelineEmitter(w, i, tiling)
+    assert_never(tiling)
 
 
 class _Kernel:
@@ -40,6 +63,7 @@ class _Kernel:
             self._loop(0)
         self._stage(Stage.AFTER)
         arrays = {name: f"cuda.local.array({n}, f32)" for name, n in w.registers.items()}
+        arrays |= {name: f"cuda.local.array({n}, u32)" for name, n in w.words.items()}
         w.insert(head, [f"{k} = {v}" for k, v in {**w.coordinates, **w.bases, **arrays}.items()])
 
     def _grid(self) -> None:
@@ -86,7 +110,7 @@ class _Kernel:
             case Action.COMBINE:
                 combine_warps(w, i)
             case Action.CLEAR | Action.FINISH | Action.RUN if i in self.plan.tilings:
-                self._contraction(step.action, ContractionEmitter(w, i))
+                self._contraction(step.action, _emitter(w, i))
             case Action.CLEAR:
                 NestEmitter(w, self.plan.nests.of_node(i)).clear(i)
             case Action.FINISH:
@@ -94,7 +118,7 @@ class _Kernel:
             case Action.RUN:
                 self._run(self.plan.nests.of_node(i))
 
-    def _contraction(self, action: Action, emitter: ContractionEmitter) -> None:
+    def _contraction(self, action: Action, emitter: Emitter) -> None:
         if action is Action.CLEAR:
             emitter.clear()
         elif action is Action.FINISH:

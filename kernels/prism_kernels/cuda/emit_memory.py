@@ -21,9 +21,19 @@ def fill(w: Writer, i: ValueId) -> None:
 def copy(w: Writer, i: ValueId) -> None:
     """Stage a load's tile in shared memory."""
     axes, source = w.program.axes[i], w.plan.places[i]
-    order = sorted(axes, key=lambda a: -source.strides[a.dim])
-    with w.spread(order, w.plan.layout(i)) as position:
-        w.store(w.plan.staged[i], axes, position, w.read(i, position, source))
+    *outer, last = sorted(axes, key=lambda a: -source.strides[a.dim])
+    layout = w.plan.layout(i)
+    share = layout[last.dim]
+    if share.width == 1:
+        with w.spread([*outer, last], layout) as position:
+            w.store(w.plan.staged[i], axes, position, w.read(i, position, source))
+        return
+    with w.spread(outer, layout) as position, w.groups(last, share) as first:
+        position[last.dim] = first
+        w.load_group(f"x{i}", share.width, share.width, source, axes, position)
+        with w.neighbours(last, share, first) as (number, index):
+            position[last.dim] = index
+            w.store(w.plan.staged[i], axes, position, f"x{i}[{number}]")
 
 
 def rescale(w: Writer, j: ValueId) -> None:

@@ -8,14 +8,15 @@ that all of them must come along: the outer loops have literal bounds, and condi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
+from prism_kernels.cuda.alignment import is_vector, widest
 from prism_kernels.cuda.emit_result import IDENTITY, deposit, operator_of, shuffle
 from prism_kernels.cuda.layout import Share
-from prism_kernels.cuda.plan import reads, reduced_axis, slice_of
+from prism_kernels.cuda.plan import Place, reads, reduced_axis, slice_of
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.expressions import COMBINE, expression
 from prism_kernels.nests import Nest
@@ -66,12 +67,76 @@ class NestEmitter:
         with ExitStack() as stack:
             stack.enter_context(w.when(w.lead(self.layout)))
             self._load([])
-            for k, axis in enumerate(self.outer):
+            for k, axis in enumerate(self.outer[:-1]):
                 walk = w.walk(axis, self.layout[axis.dim])
                 self.position[axis.dim] = stack.enter_context(walk)
                 self._load(self.outer[: k + 1])
+            self._innermost(self.outer[:-1], self.outer[-1:])
+
+    def _innermost(self, known: Sequence[Axis], axes: Sequence[Axis]) -> None:
+        """The loop over the last axis, if there is one, with the nodes in its body."""
+        w = self.w
+        with ExitStack() as stack:
+            for axis in axes:
+                if self.layout[axis.dim].width > 1:
+                    self._in_groups(known, axis)
+                    return
+                walk = w.walk(axis, self.layout[axis.dim])
+                self.position[axis.dim] = stack.enter_context(walk)
+                self._load([*known, axis])
             for i in self.nest.nodes:
                 self._node(i)
+
+    def _in_groups(self, known: Sequence[Axis], axis: Axis) -> None:
+        """The same, several neighbours at a time: what can be is moved in one access."""
+        w, share, axes = self.w, self.layout[axis.dim], self.program.axes
+        with w.groups(axis, share) as first:
+            self.position[axis.dim] = first
+            groups: dict[ValueId, str] = {}
+            for v, place in self._vector_reads(known, axis):
+                groups[v] = f"x{v}"
+                each = min(share.width, widest(self.program, place, axes[v]))
+                w.load_group(groups[v], share.width, each, place, axes[v], self.position)
+            stores = dict(self._vector_stores(axis))
+            w.registers.update({f"y{i}": share.width for i in stores})
+            with w.neighbours(axis, share, first) as (number, index):
+                self.position[axis.dim] = index
+                self.values.update({v: f"{name}[{number}]" for v, name in groups.items()})
+                self._load([*known, axis])
+                for i in self.nest.nodes:
+                    if i in stores:
+                        w.line(f"y{i}[{number}] = {self._stored(i)}")
+                    else:
+                        self._node(i)
+            self.position[axis.dim] = first
+            for i, place in stores.items():
+                each = min(share.width, widest(self.program, place, axes[i]))
+                w.store_group(f"y{i}", share.width, each, place, axes[i], self.position)
+
+    def _vector_reads(self, known: Sequence[Axis], axis: Axis) -> Iterator[tuple[ValueId, Place]]:
+        """The values that are read from an array along an axis, several at once."""
+        wanted = dict.fromkeys(v for i in self.nest.nodes for v in reads(self.program.nodes[i]))
+        for v in wanted:
+            is_due = set(self.program.axes[v]) <= {*known, axis}
+            if v in self.values or not is_due or not isinstance(self.program.nodes[v], Load):
+                continue
+            place = self.plan.place(v)
+            if is_vector(self.program, place, self.program.axes[v], axis.dim):
+                yield v, place
+
+    def _vector_stores(self, axis: Axis) -> Iterator[tuple[ValueId, Place]]:
+        """The stores into an array along an axis, several elements at once."""
+        for i in self.nest.nodes:
+            node = self.program.nodes[i]
+            if isinstance(node, Store):
+                place = self.plan.outputs[node.target]
+                if is_vector(self.program, place, self.program.axes[i], axis.dim):
+                    yield i, place
+
+    def _stored(self, i: ValueId) -> str:
+        node = self.program.nodes[i]
+        assert isinstance(node, Store)
+        return self.values[node.operand]
 
     # -- with one
 
@@ -88,11 +153,7 @@ class NestEmitter:
                 for i in self.reductions:
                     if i in self.plan.partials:
                         self._rescale_partial(i)
-                with w.walk(reduced, share) as index:
-                    self.position[reduced.dim] = index
-                    self._load([*self.outer, reduced])
-                    for i in self.nest.nodes:
-                        self._node(i)
+                self._innermost(self.outer, [reduced])
             for i in fresh:
                 self._combine(i, share, conditions)
 

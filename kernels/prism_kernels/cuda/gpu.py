@@ -222,9 +222,11 @@ class GpuBackend:
             threads_sm=self._attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
             blocks_sm=self._attribute("MAX_BLOCKS_PER_MULTIPROCESSOR", known.blocks_sm),
             fma_sm=known.fma_sm,
+            mma_sm=known.mma_sm,
             clock_ghz=clock or known.clock_ghz,
             l2_bytes=self._attribute("L2_CACHE_SIZE"),
             dram_gbps=rate or known.dram_gbps,
+            launch_s=known.launch_s,
         )
 
     def _attribute(self, name: str, default: int | None = None) -> int:

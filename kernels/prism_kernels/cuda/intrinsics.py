@@ -79,7 +79,22 @@ def _to_bfloat16(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return builder.call(ir.InlineAsm(kind, "cvt.rn.bf16.f32 $0, $1;", "=h,f"), [value])
 
 
-def _loader(dtype: str, convert: Convert) -> Intrinsic:
+FROM_STORED: dict[str, Convert] = {
+    "float32": _unchanged,
+    "float16": _from_float16,
+    "bfloat16": _from_bfloat16,
+}
+TO_STORED: dict[str, Convert] = {
+    "float32": _unchanged,
+    "float16": _to_float16,
+    "bfloat16": _to_bfloat16,
+}
+"""Storage dtype -> what turns an element in memory into a float32, and back."""
+
+
+def _loader(dtype: str) -> Intrinsic:
+    convert = FROM_STORED[dtype]
+
     def build(
         _context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
     ) -> ir.Value:
@@ -93,7 +108,9 @@ def _loader(dtype: str, convert: Convert) -> Intrinsic:
     return load  # type: ignore[no-any-return]
 
 
-def _storer(dtype: str, convert: Convert) -> Intrinsic:
+def _storer(dtype: str) -> Intrinsic:
+    convert = TO_STORED[dtype]
+
     def build(
         context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
     ) -> ir.Value:
@@ -109,12 +126,12 @@ def _storer(dtype: str, convert: Convert) -> Intrinsic:
     return store  # type: ignore[no-any-return]
 
 
-load_float32 = _loader("float32", _unchanged)
-load_float16 = _loader("float16", _from_float16)
-load_bfloat16 = _loader("bfloat16", _from_bfloat16)
-store_float32 = _storer("float32", _unchanged)
-store_float16 = _storer("float16", _to_float16)
-store_bfloat16 = _storer("bfloat16", _to_bfloat16)
+load_float32 = _loader("float32")
+load_float16 = _loader("float16")
+load_bfloat16 = _loader("bfloat16")
+store_float32 = _storer("float32")
+store_float16 = _storer("float16")
+store_bfloat16 = _storer("bfloat16")
 
 
 @intrinsic

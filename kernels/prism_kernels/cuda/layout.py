@@ -4,15 +4,16 @@ Each axis of a space is dealt to a power of two of threads, which occupy some bi
 index: thread t handles the elements c, c + n, c + 2n, ... of an axis with n threads, where c is its
 *coordinate*, the axis' bits of t. The axis with the lowest bits is the *lane axis*: neighbouring
 threads touch neighbouring elements of it, so that what is contiguous along it is read in whole
-lines. Threads beyond all bits are idle: where every thread must come along (a shuffle), they do the
-work of others again and write nothing.
+lines. With a *width* w a thread handles w neighbours at a time, from c w, (c + n) w, ... on, and
+moves them in one access. Threads beyond all bits are idle: where every thread must come along (a
+shuffle), they do the work of others again and write nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prism.ir import DataDim
 from prism_kernels.cuda.dialect import WARP
@@ -21,10 +22,14 @@ from prism_kernels.tile import Axis
 
 @dataclass(frozen=True, slots=True, order=True)
 class Share:
-    """`threads` (a power of two) along one dim, from bit `shift` of the thread index up."""
+    """`threads` (a power of two) along one dim, from bit `shift` of the thread index up.
+
+    Each takes `width` neighbouring elements at a time.
+    """
 
     threads: int = 1
     shift: int = 0
+    width: int = 1
 
     @property
     def lanes(self) -> int:
@@ -35,6 +40,15 @@ class Share:
     def warps(self) -> int:
         """How many groups of `lanes` there are, each in a warp of its own."""
         return self.threads // self.lanes
+
+
+    def within(self, extent: int) -> Share:
+        """The least share that deals an axis of this extent in the same way."""
+        groups = -(-extent // self.width)
+        if groups == 1:
+            return Share()
+        threads = min(self.threads, power_above(groups))
+        return Share() if threads == 1 else replace(self, threads=threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +81,14 @@ class Layout:
 
     def passes(self, dim: DataDim, extent: int) -> int:
         """How many elements of a dim of this extent one thread handles at most."""
-        return -(-extent // self[dim].threads)
+        share = self[dim]
+        return -(-extent // (share.threads * share.width)) * share.width
+
+    def widened(self, dim: DataDim, width: int) -> Layout:
+        """The same layout with `width` neighbours of a dim at a time."""
+        if dim not in dict(self.shares):
+            return Layout((*self.shares, (dim, Share(width=width))))
+        return Layout(tuple((d, replace(s, width=width) if d == dim else s) for d, s in self.shares))
 
 
 def power_above(n: int) -> int:

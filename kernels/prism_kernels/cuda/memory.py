@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from prism.errors import KernelError
 from prism_kernels.cuda.accesses import Access, Touched, touched
 from prism_kernels.cuda.plan import Plan
 from prism_kernels.cuda.steps import Step, steps_of
@@ -21,6 +22,11 @@ from prism_kernels.tile import Stage
 
 ALIGN = 4
 """Buffers start at a multiple of 16 bytes."""
+MOST_APART = 1024
+"""Elements of shared memory that small buffers may have to themselves."""
+
+Life = tuple[int, int]
+"""The first and the last step that touches a buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +54,32 @@ def schedule(plan: Plan, shared_limit: int) -> Schedule:
     """Order, place and synchronise; `shared_limit` is in bytes."""
     steps = {stage: tuple(steps_of(plan, stage)) for stage in Stage}
     accesses = accesses_of(plan, steps)
-    addresses, shared, workspace = _allocate(plan, accesses, shared_limit)
+    lives = lives_of(accesses)
+    addresses, shared, workspace = _allocate(plan, lives, shared_limit)
     barriers = _Barriers(plan, accesses, addresses).find()
+    apart = _allocate(plan, _small_apart(plan, lives), shared_limit)
+    if apart[1:] != (shared, workspace) or apart[0] != addresses:
+        fewer = _Barriers(plan, accesses, apart[0]).find()
+        if len(fewer) < len(barriers) and apart[2] == workspace:
+            (addresses, shared, workspace), barriers = apart, fewer
     return Schedule(steps, barriers, addresses, shared, workspace)
+
+
+def _small_apart(plan: Plan, lives: Mapping[str, Life]) -> dict[str, Life]:
+    """Lives in which the smallest buffers share their memory with no other.
+
+    To share a few bytes is worth no barrier between those who use them for this and for that.
+    """
+    if not lives:
+        return {}
+    whole = min(life[0] for life in lives.values()), max(life[1] for life in lives.values())
+    out, left = dict(lives), MOST_APART
+    for name in sorted(lives, key=lambda n: (plan.buffers[n], n)):
+        left -= plan.buffers[name]
+        if left < 0:
+            break
+        out[name] = whole
+    return out
 
 
 def accesses_of(plan: Plan, steps: Mapping[Stage, Sequence[Step]]) -> dict[Stage, list[Touched]]:
@@ -59,13 +88,13 @@ def accesses_of(plan: Plan, steps: Mapping[Stage, Sequence[Step]]) -> dict[Stage
 
 
 def _allocate(
-    plan: Plan, accesses: Mapping[Stage, Sequence[Touched]], limit: int
+    plan: Plan, lives: Mapping[str, Life], limit: int
 ) -> tuple[dict[str, Address], int, int]:
-    """First fit, largest buffers first; what does not fit goes to the workspace."""
-    lives = lives_of(accesses)
+    """First fit, rings and the largest buffers first; what does not fit goes to the workspace."""
+    rings = set(plan.rings.values())
     addresses: dict[str, Address] = {}
     shared = workspace = 0
-    for name in sorted(lives, key=lambda n: (-plan.buffers[n], n)):
+    for name in sorted(lives, key=lambda n: (n not in rings, -plan.buffers[n], n)):
         size = -(-plan.buffers[name] // ALIGN) * ALIGN
         taken = sorted(
             (addresses[n].offset, addresses[n].offset + plan.buffers[n])
@@ -80,15 +109,20 @@ def _allocate(
         if 4 * (offset + size) <= limit:
             addresses[name] = Address(offset)
             shared = max(shared, offset + size)
+        elif name in rings:
+            raise KernelError(
+                f"the operands of a product pass through {4 * size} bytes of shared memory, of "
+                f"which there are {limit}: use T = 64, or C = 1"
+            )
         else:
             addresses[name] = Address(workspace, is_shared=False)
             workspace += size
     return addresses, shared, workspace
 
 
-def lives_of(accesses: Mapping[Stage, Sequence[Touched]]) -> dict[str, tuple[int, int]]:
+def lives_of(accesses: Mapping[Stage, Sequence[Touched]]) -> dict[str, Life]:
     """Buffer -> first and last step that touches it; through the whole of a loop that it enters."""
-    out: dict[str, tuple[int, int]] = {}
+    out: dict[str, Life] = {}
     flat = [found for stage in Stage for found in accesses[stage]]
     for k, found in enumerate(flat):
         for name in {name for name, _ in found.reads | found.writes}:
@@ -101,14 +135,14 @@ def lives_of(accesses: Mapping[Stage, Sequence[Touched]]) -> dict[str, tuple[int
     return out
 
 
-def _through(life: tuple[int, int], loop: tuple[int, int]) -> tuple[int, int]:
+def _through(life: Life, loop: Life) -> Life:
     """A life that goes on as long as a loop does, unless it lies within an iteration or outside."""
     if not _meet(life, loop) or (loop[0] <= life[0] and life[1] <= loop[1]):
         return life
     return min(life[0], loop[0]), max(life[1], loop[1])
 
 
-def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
+def _meet(one: Life, other: Life) -> bool:
     return one[0] <= other[1] and other[0] <= one[1]
 
 
@@ -132,13 +166,16 @@ class _Barriers:
     def find(self) -> frozenset[tuple[Stage, int]]:
         """The steps that a barrier comes before."""
         self._walk(Stage.BEFORE)
-        self._walk_again(self._walk_outer)
+        self._walk_again(self._walk_outer, 0)
         self._walk(Stage.AFTER)
         return frozenset(self.found)
 
-    def _walk_again(self, walk: Callable[[], None]) -> None:
-        """Walk a loop's steps until they may follow themselves."""
-        known = -1
+    def _walk_again(self, walk: Callable[[], None], number: int) -> None:
+        """Walk a loop's steps until they may follow themselves: twice at least, if they do."""
+        loops, known = self.plan.program.loops, -1
+        walk()
+        if loops and loops[number].count == 1:
+            return
         while len(self.found) > known:
             known = len(self.found)
             walk()
@@ -146,7 +183,7 @@ class _Barriers:
     def _walk_outer(self) -> None:
         """What is in the loop; the stages of an outer one are empty where it is the only one."""
         self._walk(Stage.OUTER)
-        self._walk_again(lambda: self._walk(Stage.BODY))
+        self._walk_again(lambda: self._walk(Stage.BODY), len(self.plan.program.loops) - 1)
         self._walk(Stage.BETWEEN)
 
     def _walk(self, stage: Stage) -> None:

@@ -20,9 +20,12 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
-from prism_kernels.cuda.contraction import Operand, Problem, Tiling, plan_contraction
+from prism_kernels.cuda.alignment import contiguous_dim, widest
+from prism_kernels.cuda.contraction import CORES, Tiling, plan_contraction
 from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.cuda.layout import Layout, deal, deal_reduction
+from prism_kernels.cuda.operands import Operand, Problem
+from prism_kernels.cuda.pipeline import PipelineTiling
 from prism_kernels.cuda.plan import (
     Place,
     Plan,
@@ -30,6 +33,7 @@ from prism_kernels.cuda.plan import (
     output_places,
     reads,
     reduced_axis,
+    ring_of,
     slice_of,
     tile_in,
 )
@@ -56,6 +60,8 @@ STAGING = (0, 1)
 less, 1 never; 2, wherever it is possible, is no choice of the tuner's but serves tests."""
 MOST_PARTIALS = 16
 """Numbers per thread that a reduction may keep in registers over the loop."""
+BUFFER_WIDTH = 2
+"""Neighbours that a thread takes at a time where they are in a buffer too: w lanes meet in a bank."""
 STAGE_BYTES = 48 << 10
 """A larger tile is not staged for a contraction ..."""
 SHARED_READ_BYTES = 8 << 10
@@ -63,17 +69,20 @@ SHARED_READ_BYTES = 8 << 10
 
 
 def plan(program: TileProgram, dtype: str, schedule: Mapping[str, int]) -> Plan:
-    """Decide nests, places and layouts; `schedule` holds the options `T` and `S`."""
+    """Decide nests, places and layouts; `schedule` holds the options `T`, `S` and `C`."""
     threads, staging = schedule.get("T", THREADS[0]), schedule.get("S", STAGING[0])
-    return _Planner(program, dtype, threads, staging).run()
+    return _Planner(program, dtype, threads, staging, schedule.get("C", CORES[0])).run()
 
 
 class _Planner:
-    def __init__(self, program: TileProgram, dtype: str, threads: int, staging: int) -> None:
+    def __init__(
+        self, program: TileProgram, dtype: str, threads: int, staging: int, cores: int
+    ) -> None:
         self.program = program
         self.dtype = dtype
         self.threads = threads
         self.staging = staging
+        self.cores = cores
         self.nests = form_nests(program, one_reduction=True)
         self.users = program.users()
         self.inputs = input_places(program, dtype)
@@ -162,12 +171,15 @@ class _Planner:
             is_sum=i in self.nests.sinks,
             threads=self.threads,
             staging=self.staging,
+            cores=self.cores,
         )
         tiling = plan_contraction(problem)
         self.tilings[i] = tiling
         for v, is_staged in zip((node.left, node.right), tiling.staged, strict=True):
             if is_staged:
                 self._stage(v)
+        if isinstance(tiling, PipelineTiling):
+            self.buffers[ring_of(i)] = tiling.ring_elements
         if tiling.is_persistent:
             self.partials.add(i)
         self._plan_scratch(i, tiling.layout, node.dim)
@@ -180,6 +192,10 @@ class _Planner:
         return Operand(
             strides, place.is_argument, DTYPES[place.dtype],
             is_stageable=place.is_argument and size <= STAGE_BYTES,
+            dtype=place.dtype,
+            is_exact=place.is_argument,
+            near=contiguous_dim(place, axes, self.program),
+            run=widest(self.program, place, axes),
         )  # fmt: skip
 
     def _plan_scratch(self, i: ValueId, layout: Layout, dim: DataDim) -> None:
@@ -197,7 +213,10 @@ class _Planner:
         axes, strides = self.program.axes[v], self.places[v].strides
         self.staged[v] = self._buffer(f"tile{v}", axes)
         order = sorted(axes, key=lambda a: strides[a.dim])
-        self.layouts[v] = deal(order, self.program.extents(axes), self.threads)
+        width = min(widest(self.program, self.places[v], axes), BUFFER_WIDTH, self._spare(axes))
+        groups = self._in_groups(self.program.extents(axes), order, width)
+        layout = deal(order, groups, self.threads)
+        self.layouts[v] = layout.widened(order[0].dim, width) if width > 1 else layout
 
     def _stage_shared_reads(self) -> None:
         """Small tiles that several nests of one stage read."""
@@ -219,10 +238,14 @@ class _Planner:
     def _plan_nest(self, nest: Nest) -> None:
         extents, reduced = self.program.extents(nest.space), reduced_axis(self.program, nest)
         order = self._lane_order(nest)
+        width = self._width(nest, order[0]) if order and reduced in {None, order[0]} else 1
+        groups = self._in_groups(extents, order, width)
         if reduced is None:
-            layout = deal(order, extents, self.threads)
+            layout = deal(order, groups, self.threads)
         else:
-            layout = deal_reduction(order, reduced, extents, self.threads)
+            layout = deal_reduction(order, reduced, groups, self.threads)
+        if width > 1:
+            layout = layout.widened(order[0].dim, width)
         self.layouts.update(dict.fromkeys(nest.nodes, layout))
         if reduced is None:
             return
@@ -233,6 +256,36 @@ class _Planner:
                 if i in self.nests.sinks and kept <= MOST_PARTIALS:
                     self.partials.add(i)
                 self._plan_scratch(i, layout, reduced.dim)
+
+    def _width(self, nest: Nest, lane: Axis) -> int:
+        """How many neighbours along the lane axis a thread of a nest takes at a time."""
+        program = self.program
+        own = {i for i in nest.nodes if isinstance(program.nodes[i], Map) and not self._is_stored(i)}
+        widths, is_buffered = [1], False
+        for v in {v for i in nest.nodes for v in (i, *reads(program.nodes[i]))} - own:
+            node = program.nodes[v]
+            if lane not in program.axes[v]:
+                continue
+            if isinstance(node, Store) or (isinstance(node, Load) and v not in self.staged):
+                place = self.outputs[node.target] if isinstance(node, Store) else self.places[v]
+                if contiguous_dim(place, program.axes[v], program) == lane.dim:
+                    widths.append(widest(program, place, program.axes[v]))
+            else:
+                is_buffered = True
+        most = BUFFER_WIDTH if is_buffered else max(widths)
+        return min(max(widths), most, self._spare(nest.space))
+
+    def _spare(self, axes: Iterable[Axis]) -> int:
+        """How many elements each thread has at least, if all have some: a power of two."""
+        each = max(1, self.program.elements(axes) // self.threads)
+        return 1 << (each.bit_length() - 1)
+
+    def _in_groups(
+        self, extents: Mapping[DataDim, int], order: Iterable[Axis], width: int
+    ) -> dict[DataDim, int]:
+        """The extents of a space in which `width` neighbours along the first axis are one."""
+        first = next((axis.dim for axis in order), None)
+        return {d: -(-n // width) if d == first else n for d, n in extents.items()}
 
     def _lane_order(self, nest: Nest) -> list[Axis]:
         """The axes of a nest, the one along which most of what it touches is contiguous first."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from prism.ir import DataDim
 from prism_kernels.cuda.contraction import Tiling
 from prism_kernels.cuda.layout import Layout, deal
+from prism_kernels.cuda.pipeline import PipelineTiling
 from prism_kernels.nests import Nest, Nests
 from prism_kernels.tile import (
     Accumulate,
@@ -79,6 +80,12 @@ class Plan:
     buffers: Mapping[str, int] = field(hash=False)
     """Buffer -> elements."""
 
+    @property
+    def rings(self) -> dict[ValueId, str]:
+        """Contraction -> the buffer that its operands pass through, which must be shared memory."""
+        found = {i for i, t in self.tilings.items() if isinstance(t, PipelineTiling)}
+        return {i: ring_of(i) for i in sorted(found)}
+
     def place(self, i: ValueId) -> Place:
         """Where value i is read."""
         return self.staged.get(i) or self.places[i]
@@ -95,6 +102,11 @@ class Plan:
     def layout(self, i: ValueId) -> Layout:
         """How the nest of node i is dealt, or how a staged load is copied."""
         return self.tilings[i].layout if i in self.tilings else self.layouts[i]
+
+
+def ring_of(i: ValueId) -> str:
+    """The name of a contraction's ring."""
+    return f"ring{i}"
 
 
 def reads(node: TileNode) -> tuple[ValueId, ...]:

@@ -16,6 +16,7 @@ MODULES = (
     "loops.py",
     "tensor_cores.py",
     "tensor_dialect.py",
+    "vectors.py",
 )
 
 

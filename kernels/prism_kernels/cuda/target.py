@@ -25,6 +25,7 @@ from prism_kernels.cuda import cost, devices
 from prism_kernels.cuda.backend import worst
 from prism_kernels.cuda.compile import Compiled
 from prism_kernels.cuda.compile_cache import compile_cached
+from prism_kernels.cuda.contraction import CORES
 from prism_kernels.cuda.devices import Gpu, gpu_named
 from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.cuda.emit import (
@@ -39,6 +40,7 @@ from prism_kernels.cuda.places import STAGING, THREADS
 from prism_kernels.cuda.rehearsal import smaller
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.simulated import SimulatedBackend
+from prism_kernels.cuda.tensor_dialect import PACKED
 from prism_kernels.cuda.toolchain import require_cuda
 from prism_kernels.seal import read_sealed
 
@@ -65,7 +67,7 @@ class GpuTarget:
         del sizes
         nodes = [node for kernel in graph.kernels for node in kernel.block.nodes]
         contracts = any(isinstance(n, Apply) and OPS[n.op].kind is OpKind.CONTRACT for n in nodes)
-        return {"T": THREADS, **({"S": STAGING} if contracts else {})}
+        return {"T": THREADS, **({"S": STAGING, "C": CORES} if contracts else {})}
 
     def estimate(self, mu: MuGraph, dtype: str) -> float:
         """Predicted seconds of one run from a cold L2 cache.
@@ -78,6 +80,8 @@ class GpuTarget:
 
     def refusal(self, mu: MuGraph, dtype: str) -> str | None:
         """Why this muGraph cannot run there, or None."""
+        if dtype not in PACKED and dict(mu.schedule).get("C"):
+            return f"tensor cores take no {dtype}: with another C it is the kernel of C = 0"
         try:
             planned = plan_kernels(mu, dtype, self._gpu.shared_bytes_block)
         except KernelError as error:

@@ -323,6 +323,11 @@ pair_float16 = _packed("f16")
 pair_bfloat16 = _packed("bf16")
 low_halves = _permuted("0x5410")
 high_halves = _permuted("0x7632")
+_REST = (
+    "{ .reg .b32 r; .reg .f32 d; .reg .pred p; cvt.rna.tf32.f32 r, $1; sub.rn.f32 d, $1, r; "
+    "testp.finite.f32 p, $1; selp.f32 d, d, 0f00000000, p; cvt.rna.tf32.f32 r, d; mov.b32 $0, r; }"
+)
+tf32_rest = _function(types.float32, [types.float32], _ptx(F32, _REST, "=f,f"))
 as_tf32 = _function(
     types.float32,
     [types.float32],

@@ -71,6 +71,7 @@ CONVERSIONS: Mapping[str, int] = MappingProxyType(
         "low_halves": 2,  # of two words, as one
         "high_halves": 2,
         "as_tf32": 1,  # a float32 number rounded to 11 significant bits
+        "tf32_rest": 1,  # what that took off, rounded likewise; 0 for infinities and NaN
     }
 )
 """Function of `prism_kernels.cuda.tensor_cores` that gives a value -> its arguments."""

@@ -31,6 +31,8 @@ class Writer(writer.Writer):
         self.schedule = schedule
         self.registers: dict[str, int] = {}
         """Array in registers -> its elements, for the head of the kernel."""
+        self.words: dict[str, int] = {}
+        """The same for arrays of packed words."""
         self.coordinates: dict[str, str] = {}
         """Coordinate variable -> its expression, for the same place."""
         self.bases: dict[str, str] = {}
@@ -117,6 +119,35 @@ class Writer(writer.Writer):
             with self.block(f"for {name} in range({mine}, {extent}, {threads}):"):
                 yield name
 
+    @contextmanager
+    def groups(self, axis: Axis, share: Share) -> Iterator[str]:
+        """The loop over this thread's groups of neighbours along an axis; yields their first.
+
+        The axis' extent is a multiple of the share's width.
+        """
+        extent, width, step = self.extent(axis), share.width, share.threads * share.width
+        name, mine = f"g_{self.name(axis.dim)}", self.coordinate(share)
+        first = "0" if mine == "0" else f"u32({mine} * {width})"
+        if isinstance(extent, int) and extent <= step:
+            with self.when([f"{mine} < {extent // width}"] if extent < step else []):
+                if mine != "0":
+                    self.line(f"{name} = {first}")
+                yield name if mine != "0" else "0"
+        else:
+            with self.block(f"for {name} in range({first}, {extent}, {step}):"):
+                yield name
+
+    @contextmanager
+    def neighbours(self, axis: Axis, share: Share, first: str) -> Iterator[tuple[str, str]]:
+        """The unrolled loop over a group; yields the number in it and the index along the axis."""
+        number, index = f"j_{self.name(axis.dim)}", f"i_{self.name(axis.dim)}"
+        with self.block(f"for {number} in range({share.width}):"):
+            if first == "0":
+                yield number, number
+            else:
+                self.line(f"{index} = u32({first} + {number})")
+                yield number, index
+
     # -- registers
 
     def register(self, name: str, extents: Sequence[tuple[DataDim, int]]) -> str:
@@ -167,6 +198,23 @@ class Writer(writer.Writer):
             self.line(f"shared[{at}] = {value}")
         else:
             self.line(f"store_float32(workspace, {at}, {value})")
+
+    def load_group(  # noqa: PLR0913, PLR0917 - a vector access has that many parts
+        self, name: str, width: int, each: int, place: Place, axes: Iterable[Axis], first: Position
+    ) -> None:
+        """Read `width` neighbours into registers, `each` in an access."""
+        self.registers[name] = max(width, self.registers.get(name, 0))
+        for k in range(0, width, each):
+            at = self.address(place, axes, first, str(k) if k else "")
+            self.line(f"load{each}_{place.dtype}({name}, u32({k}), {place.pointer}, {at})")
+
+    def store_group(  # noqa: PLR0913, PLR0917 - a vector access has that many parts
+        self, name: str, width: int, each: int, place: Place, axes: Iterable[Axis], first: Position
+    ) -> None:
+        """Write `width` neighbours from registers, `each` in an access."""
+        for k in range(0, width, each):
+            at = self.address(place, axes, first, str(k) if k else "")
+            self.line(f"store{each}_{place.dtype}({place.pointer}, {at}, {name}, u32({k}))")
 
     def address(
         self, place: Place, axes: Iterable[Axis], position: Position, further: str = ""

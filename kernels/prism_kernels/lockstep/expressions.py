@@ -15,12 +15,14 @@ from typing import Any, ClassVar, assert_never
 
 import numpy as np
 
-from prism_kernels.cuda import dialect
+from prism_kernels.cuda import dialect, tensor_dialect
 from prism_kernels.cuda.devices import MAX_BLOCKS, MAX_THREADS
 from prism_kernels.lockstep import arithmetic
 from prism_kernels.lockstep.accesses import Accesses
 from prism_kernels.lockstep.code import Action, Code
-from prism_kernels.lockstep.functions import CONSTANTS, FUNCTIONS, Kind
+from prism_kernels.lockstep.functions import CONSTANTS, Function, Kind
+from prism_kernels.lockstep.functions import FUNCTIONS as NUMBER_FUNCTIONS
+from prism_kernels.lockstep.matrices import FUNCTIONS as WORD_FUNCTIONS
 from prism_kernels.lockstep.names import HIGH, MAX_U32, Local, Names, Parameter, Shared, Value
 from prism_kernels.lockstep.warp import COLLECTIVES
 
@@ -36,7 +38,8 @@ MAX_TEXT = 500
 """Characters of an expression in one line: Python nests no more than 200 parentheses."""
 
 _COLLECTIVE_ARGUMENTS = {f"cuda.{name}": n for name, n in dialect.COLLECTIVES.items()}
-_FUNCTION_ARGUMENTS = {"u32": 1, "f32": 1, **dialect.FUNCTIONS}
+_FUNCTION_ARGUMENTS = {"u32": 1, "f32": 1, **dialect.FUNCTIONS, **tensor_dialect.CONVERSIONS}
+FUNCTIONS: Mapping[str, Function] = MappingProxyType({**NUMBER_FUNCTIONS, **WORD_FUNCTIONS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,13 @@ class Expressions:
         value = self.value(node)
         if value.kind is not Kind.FLOAT:
             raise self.names.refusal(node, f"a float32 must stand here, not {value.kind.value}")
+        return value
+
+    def word(self, node: ast.expr) -> Value:
+        """An unsigned 32-bit integer."""
+        value = self.integer(node)
+        if value.low < 0 or value.high > MAX_U32:
+            raise self.names.refusal(node, "a word must stand here: wrap it in u32")
         return value
 
     def condition(self, node: ast.expr) -> Value:

@@ -38,6 +38,12 @@ class FaultKind(Enum):
     """An output has elements that no thread wrote."""
     ENDLESS = "endless"
     """A loop runs more iterations than the limit."""
+    UNFINISHED_COPY = "unfinished copy"
+    """An element is touched while a copy into it is under way, or nobody waits for the copy."""
+    MISALIGNED = "misaligned"
+    """An access of several elements starts at an index that is no multiple of their count."""
+    WRONG_TYPE = "wrong type"
+    """Packed words are read as a float32 number, or the other way round."""
     ARITHMETIC = "arithmetic"
     """A division by zero, a step of zero, a shift by more bits than there are."""
 

@@ -50,10 +50,11 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A thread's own array."""
+    """A thread's own array, of float32 numbers or of words (unsigned 32-bit integers)."""
 
     name: str
     size: int
+    kind: Kind = Kind.FLOAT
 
 
 Named = Value | Parameter | Shared | Local

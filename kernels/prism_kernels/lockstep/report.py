@@ -8,14 +8,26 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
-from prism_kernels.cuda.dialect import WARP
+from prism_kernels.cuda.dialect import COLLECTIVES, WARP
 from prism_kernels.lockstep.code import Action, Place
+from prism_kernels.lockstep.copies import LeftUnderWayError, UnderWayError
 from prism_kernels.lockstep.faults import Fault, FaultKind, spans
+from prism_kernels.lockstep.matrices import MisalignedError, NotNumberError, NotWordError
 from prism_kernels.lockstep.memory import Site
 from prism_kernels.lockstep.names import source_line
 from prism_kernels.lockstep.races import Race
 from prism_kernels.lockstep.runtime import EndlessError, OutsideError, UnwrittenError
 from prism_kernels.lockstep.translate import Translated
+
+
+_OF_ELEMENTS: Mapping[type[Exception], tuple[FaultKind, str]] = {
+    UnderWayError: (FaultKind.UNFINISHED_COPY, "{} {}, into which a copy is under way"),
+    LeftUnderWayError: (FaultKind.UNFINISHED_COPY, "never waits for its copy into {1}"),
+    MisalignedError: (FaultKind.MISALIGNED, "{} several elements from {} on: not aligned"),
+    NotNumberError: (FaultKind.WRONG_TYPE, "{} {} as a number, but it holds a word"),
+    NotWordError: (FaultKind.WRONG_TYPE, "{} {} as a word, but it holds a number"),
+}
+"""Exception about an element -> the fault; the text takes the action and the element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,11 @@ class Reporter:
             case KeyError(args=(index,)):
                 is_inside = 0 <= index < self.sizes[place.subject]
                 return (self._unwritten if is_inside else self._bounds)(place, thread, int(index))
+            case error if type(error) in _OF_ELEMENTS:
+                kind, text = _OF_ELEMENTS[type(error)]
+                (index,) = error.args
+                text = text.format(place.action.value, f"{place.subject}[{index}]")
+                return self._fault(kind, place, thread, text, index)
             case UnwrittenError(args=(int(index),)):
                 return self._unwritten(place, thread, index)
             case TypeError() if (
@@ -138,7 +155,8 @@ class Reporter:
             where = "have finished"
             if site >= 0:
                 place = self.kernel.places[site]
-                where = f"wait at cuda.{place.subject} in {self.at(place)}"
+                prefix = "cuda." if place.subject in COLLECTIVES else ""
+                where = f"wait at {prefix}{place.subject} in {self.at(place)}"
             texts.append(f"threads {spans(members)} {where}")
         return ", ".join(texts)
 

@@ -8,7 +8,16 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
+from prism_kernels.lockstep import matrices
+from prism_kernels.lockstep.copies import Copies
 from prism_kernels.lockstep.functions import FUNCTIONS, ROUND
+from prism_kernels.lockstep.matrices import (
+    NUMBERS,
+    MisalignedError,
+    not_number,
+    packer,
+    row_of,
+)
 from prism_kernels.lockstep.names import LOW
 
 
@@ -36,6 +45,11 @@ def _int64(value: int) -> int:
     return ((value - LOW) & (2**64 - 1)) + LOW
 
 
+def _is_number(value: object) -> bool:
+    """Whether an element of shared memory is a float32 number, no packed word."""
+    return type(value) is np.float32
+
+
 GLOBALS: Mapping[str, Any] = MappingProxyType(
     {
         "len": len,
@@ -45,7 +59,14 @@ GLOBALS: Mapping[str, Any] = MappingProxyType(
         "_outside": _raiser(OutsideError),
         "_unwritten": _raiser(UnwrittenError),
         "_endless": _raiser(EndlessError),
+        "_copies_of": Copies,
+        "_row": row_of,
+        "_is_number": _is_number,
+        "_not_number": not_number,
+        "_misaligned": _raiser(MisalignedError),
+        **{f"_packed_{dtype}": packer(dtype) for dtype in NUMBERS},
         **{name: function.call for name, function in FUNCTIONS.items()},
+        **{name: function.call for name, function in matrices.FUNCTIONS.items()},
         **{f"_round_{dtype}": rounded for dtype, rounded in ROUND.items()},
     }
 )

@@ -18,6 +18,7 @@ import numpy as np
 
 from prism_kernels.cuda.dialect import WARP
 from prism_kernels.lockstep.faults import Fault, FaultKind, LockstepFault
+from prism_kernels.lockstep.matrices import WARP_STATEMENTS
 from prism_kernels.lockstep.memory import Log, Memory
 from prism_kernels.lockstep.races import Race, accesses_to, find_race
 from prism_kernels.lockstep.report import Reporter
@@ -132,7 +133,8 @@ class BlockRun:
         if len(at) != WARP:
             raise LockstepFault(self.report.divergent_collective(warp, at))
         operands = [p[1:] for p in at]
-        self.inbox[first : first + WARP] = COLLECTIVES[name].run(operands)
+        run = WARP_STATEMENTS[name] if name in WARP_STATEMENTS else COLLECTIVES[name].run
+        self.inbox[first : first + WARP] = run(operands)
 
     # -- memory
 

@@ -19,7 +19,7 @@ from types import CodeType, FunctionType
 from typing import TypeGuard
 
 from prism.errors import KernelError, one_line
-from prism_kernels.cuda import dialect
+from prism_kernels.cuda import dialect, tensor_dialect
 from prism_kernels.lockstep import arithmetic
 from prism_kernels.lockstep.accesses import Accesses
 from prism_kernels.lockstep.code import Action, Code, Piece, Place
@@ -40,9 +40,13 @@ from prism_kernels.lockstep.names import (
     source_line,
 )
 from prism_kernels.lockstep.runtime import define
+from prism_kernels.lockstep.tensor_statements import TensorStatements, has_words
+from prism_kernels.lockstep.vector_statements import VectorStatements
 
 MAX_LOCAL = 1 << 14
 """Elements of a local array."""
+LOCAL_KINDS = {"f32": Kind.FLOAT, "u32": Kind.INT}
+"""What a local array is said to hold -> what its elements are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ def translate(
     try:
         function = kernel_named(kernel, parsed(text), names)
         parameters = parameters_of(function, names, dtypes, inputs)
-        rewriting = _Kernel(names, code, Accesses(code, checks))
+        rewriting = _Kernel(names, code, Accesses(code, checks, has_words(function)))
         rewriting.rewrite(function, parameters)
         lines, sites = code.assemble(", ".join(_arguments(parameters, rewriting.shared)))
         runnable = define(lines, code.constants)
@@ -121,6 +125,8 @@ class _Kernel:
         self.code = code
         self.accesses = accesses
         self.expressions = Expressions(code, names, accesses)
+        self.tensors = TensorStatements(code, names, accesses, self.expressions)
+        self.vectors = VectorStatements(code, names, accesses, self.expressions)
         self.shared: str | None = None
         self.top_statements: list[ast.stmt] = []
 
@@ -130,6 +136,8 @@ class _Kernel:
         self.names.assignments = Counter(n.id for n in ast.walk(function) if _is_assigned(n))
         self.top_statements = function.body
         self._body(function.body)
+        if self.shared is not None:
+            self.tensors.finish()
 
     # -- statements
 
@@ -150,7 +158,7 @@ class _Kernel:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self._assign(statement, name, self.expressions.value(value))
             case ast.Assign(targets=[ast.Subscript(ast.Name(id=name), index)], value=value):
-                self._store(statement, name, index, self.expressions.number(value).text)
+                self._store(statement, name, index, value)
             case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
                 old = self.names.variable(statement, name)
                 new = arithmetic.binary(
@@ -184,16 +192,17 @@ class _Kernel:
             ) if self.shared is None and statement in self.top_statements:
                 self.shared = name
                 self.names.known[name] = Shared(name)
-            case "local", [ast.Constant(value=int(size)), ast.Name("f32")], [] if (
+                self.tensors.start(name)
+            case "local", [ast.Constant(value=int(size)), ast.Name("f32" | "u32" as kind)], [] if (
                 type(size) is int and 0 < size <= MAX_LOCAL
             ):
                 self.code.line(f"{name} = [None] * {size}")
-                self.names.known[name] = Local(name, size)
+                self.names.known[name] = Local(name, size, LOCAL_KINDS[kind])
             case _:
                 raise self.names.refusal(
                     statement,
                     "arrays are `cuda.shared.array(0, f32, alignment=16)`, once, "
-                    "and `cuda.local.array(n, f32)`",
+                    "and `cuda.local.array(n, f32)` or `(n, u32)`",
                 )
 
     def _assign(self, statement: ast.stmt, name: str, value: Value) -> None:
@@ -204,13 +213,18 @@ class _Kernel:
         self.code.line(f"{name} = {value.text}")
         self.names.assign(statement, name, value)
 
-    def _store(self, statement: ast.stmt, name: str, index: ast.expr, value: str) -> None:
+    def _store(self, statement: ast.stmt, name: str, index: ast.expr, value: ast.expr) -> None:
+        known = self.names.known.get(name)
+        if isinstance(known, Local) and known.kind is Kind.INT:
+            text = self.expressions.word(value).text
+        else:
+            text = self.expressions.number(value).text
         at = self.expressions.integer(index)
-        match self.names.known.get(name):
+        match known:
             case Shared():
-                self.accesses.store(name, at, value)
+                self.accesses.store(name, at, text)
             case Local() as local:
-                self.accesses.store_local(local, at, value)
+                self.accesses.store_local(local, at, text)
             case _:
                 raise self.names.refusal(statement, f"{name} is no array")
 
@@ -230,7 +244,7 @@ class _Kernel:
                 old = self.accesses.load(name, at)
                 new = arithmetic.binary(self.names, statement, op, old, value)
                 self.accesses.store(name, at, new.text)
-            case Local() as local:
+            case Local(kind=Kind.FLOAT) as local:
                 # None + x fails, so an element that holds nothing needs no test
                 at_text = self.accesses.index_of_local(local, at, Action.READ)
                 old = Value(f"{name}[{at_text}]", Kind.FLOAT)
@@ -238,7 +252,7 @@ class _Kernel:
                 site = self.code.site(Action.READ, name, at_text)
                 self.code.line(f"{old.text} = {new.text}", site)
             case _:
-                raise self.names.refusal(statement, f"{name} is no array")
+                raise self.names.refusal(statement, f"{name} is no array of float32 numbers")
 
     def _branch(self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
         condition = self.expressions.condition(test)
@@ -291,6 +305,14 @@ class _Kernel:
             case ast.Call(ast.Name(name), args, []) if name.startswith(("store_", "atomic_add_")):
                 self.expressions.require_arguments(call, name, dialect.FUNCTIONS)
                 self._write(call, name, args)
+            case ast.Call(ast.Name(name), args, []) if name in dialect.VECTORS:
+                self.expressions.require_arguments(call, name, dict.fromkeys(dialect.VECTORS, 4))
+                moved = self.vectors.write(name, args)
+                if name.startswith("store") and moved.is_input:
+                    raise LockstepFault(self._input_write(call, moved.name))
+            case ast.Call(ast.Name(name), args, []) if name in tensor_dialect.STATEMENTS:
+                self.expressions.require_arguments(call, name, tensor_dialect.STATEMENTS)
+                self.tensors.write(call, name, args)
             case ast.Call(ast.Attribute(ast.Name("cuda"), "syncthreads"), [], []):
                 site = self.code.site(Action.BARRIER, "syncthreads")
                 self.code.line(f"yield {site}", site)

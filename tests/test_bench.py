@@ -13,7 +13,7 @@ import pytest
 from prism.bench import BenchOptions, Task, contestant, run_bench
 from prism.bench.accuracy import norm_error, reference_of
 from prism.bench.process import ContestantError, Worker, worker_environment
-from prism.bench.results import Measured, paired_ratio, spread_of, stream_rate, summarize
+from prism.bench.results import Measured, Stream, paired_ratio, spread_of, summarize
 from prism.bench.runner import _busy, _Runner, _shares
 from prism.bench.stream import CacheFlusher, StreamMeter, allowed_cpus, last_level_cache_bytes
 from prism.bench.task import border_bytes, make_inputs
@@ -132,14 +132,20 @@ def test_rounds_a_rival_did_not_reach_are_left_out_of_its_ratio():
     assert paired_ratio((), ((1.0,),)) is None
 
 
-def test_bandwidth_fraction_is_bytes_per_median_second_over_the_stream():
-    row = summarize(Measured("a", ((1.0, 2.0, 30.0),)), ((1.0,),), byte_count=10, bytes_per_s=20.0)
-    assert (row.median_s, row.min_s, row.bandwidth_fraction) == (2.0, 1.0, 0.25)
-    assert stream_rate(((2.0, 4.0, 8.0),), 8) == 2.0
+STREAM = Stream(((2.0, 4.0, 8.0), (8.0,)), byte_count=16)
+
+
+def test_bandwidth_fraction_is_paired_by_round_with_the_stream():
+    row = summarize(Measured("a", ((1.0, 2.0, 30.0), (4.0,))), ((1.0,),), 8, STREAM)
+    assert (row.median_s, row.min_s) == (3.0, 1.0)
+    assert row.bandwidth_fraction == 1.0  # half the bytes in half the time, in either round
+    assert STREAM.bytes_per_s == 16 / 6.0
+    assert Stream((), 16).bytes_per_s is None
+    assert Stream((), 16).fraction(((1.0,),), 8) is None
 
 
 def test_a_failed_contestant_has_no_numbers_and_a_reason():
-    row = summarize(Measured("a", (), failure="died"), ((1.0,),), byte_count=10, bytes_per_s=20.0)
+    row = summarize(Measured("a", (), failure="died"), ((1.0,),), 8, STREAM)
     assert (row.median_s, row.min_s, row.ratio, row.failure) == (None, None, None, "died")
 
 

@@ -28,7 +28,7 @@ from prism.ir import Program, format_program, format_sgraph, parse_program, pars
 from prism.protocols import Kernel, Target
 from prism.record import Counts, Outcome, versions
 from prism.scope import sizes_text
-from prism.tune import Config, GraphSpace, Space, instantiate
+from prism.tune import Config, GraphSpace, Known, Space, build_space, carried, instantiate
 from prism.tune.cases import prepare
 from prism.tune.check import check, nan_filled
 from prism.tune.instantiate import mu_identity
@@ -182,6 +182,25 @@ def thinned(space: Space, most: int, seed: int) -> Space:
         counts = tuple(graph.counts[i] for i in sorted(kept))
         graphs.append(replace(graph, counts=counts))
     return replace(space, graphs=tuple(graphs))
+
+
+def like(record: ExhaustiveRecord, sizes: dict[str, int], target: Target) -> Space:
+    """The configs of a record carried over to other sizes: how much transfers shows only there.
+
+    Two samples of their own would hardly have a config in common.
+    """
+    graphs = tuple((graph.graph_id, graph.graph) for graph in record.space.graphs)
+    space = build_space(graphs, sizes, target)
+    there = {graph.graph_id: graph for graph in record.space.graphs}
+    kept: list[GraphSpace] = []
+    for graph in space.graphs:
+        configs = (
+            carried(Known(graph, record.sizes, counts, ()))[0]
+            for counts in there[graph.graph_id].counts
+        )
+        chosen = {config.par_sizes for config in configs}
+        kept.append(replace(graph, counts=tuple(c for c in graph.counts if c in chosen)))
+    return replace(space, graphs=tuple(kept))
 
 
 def measured(  # noqa: PLR0913 - what is measured, and how

@@ -7,7 +7,6 @@ that round cancels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from statistics import median
@@ -35,7 +34,7 @@ class ContestantResult:
     """The times of one contestant, or why there are none.
 
     `ratio`: its time over ours (above 1: we are faster). `bandwidth_fraction`: bytes of arguments
-    and outputs per median second, over the stream bandwidth of the same run. `error`: the norm of
+    and outputs per second, over the stream bandwidth of the same round. `error`: the norm of
     its outputs' error against float64, over theirs. `spread`: the slowest round's median over the
     fastest one's. `way`: which of its ways to run the program it is; `ways`: seconds of each in a
     first trial, or why not. `source`: what it ran, where that was made from the program.
@@ -65,6 +64,7 @@ class BenchResult:
     threads: int
     byte_count: int
     stream_gbps: float | None
+    stream_rounds: Rounds
     contestants: tuple[ContestantResult, ...]
     warnings: tuple[str, ...]
 
@@ -79,10 +79,33 @@ class BenchResult:
         return {**asdict(self), "sizes": dict(self.sizes), "contestants": rows}
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The stream's turns, and the bytes that one call of it reads."""
+
+    rounds: Rounds
+    byte_count: int
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """What the median call reached."""
+        calls = tuple(chain.from_iterable(self.rounds))
+        return self.byte_count / median(calls) if calls else None
+
+    def fraction(self, rounds: Rounds, byte_count: int) -> float | None:
+        """The bandwidth of others over the stream's, paired by round like the ratios.
+
+        What a machine shares with its neighbours changes from second to second (measured: between
+        35 and 57 GB/s), so the median of one over the median of the other would be of no machine.
+        """
+        ratio = paired_ratio(self.rounds, rounds)
+        return ratio * byte_count / self.byte_count if ratio and self.byte_count else None
+
+
 def summarize(
-    measured: Measured, ours: Rounds, byte_count: int, bytes_per_s: float | None
+    measured: Measured, ours: Rounds, byte_count: int, stream: Stream
 ) -> ContestantResult:
-    """One contestant's row from its rounds and ours."""
+    """One contestant's row from its rounds, ours and the stream's."""
     calls = tuple(chain.from_iterable(measured.rounds))
     middle = median(calls) if calls else None
     return ContestantResult(
@@ -91,7 +114,7 @@ def summarize(
         median_s=middle,
         min_s=min(calls, default=None),
         ratio=paired_ratio(measured.rounds, ours),
-        bandwidth_fraction=byte_count / middle / bytes_per_s if middle and bytes_per_s else None,
+        bandwidth_fraction=stream.fraction(measured.rounds, byte_count),
         spread=spread_of(measured.rounds),
         error=measured.error,
         failure=measured.failure,
@@ -113,9 +136,3 @@ def spread_of(rounds: Rounds) -> float | None:
     """The slowest round over the fastest, by their medians; None for fewer than two."""
     medians = [median(calls) for calls in rounds]
     return max(medians) / min(medians) if len(medians) > 1 and min(medians) > 0 else None
-
-
-def stream_rate(rounds: Sequence[Sequence[float]], byte_count: int) -> float | None:
-    """Bytes per second that the stream reached in the median call."""
-    calls = tuple(chain.from_iterable(rounds))
-    return byte_count / median(calls) if calls else None

@@ -21,7 +21,7 @@ import numpy as np
 from prism.bench.accuracy import reference_of
 from prism.bench.contestants import OURS, STREAM, contestant
 from prism.bench.process import ContestantError, Worker
-from prism.bench.results import BenchResult, Measured, spread_of, stream_rate, summarize
+from prism.bench.results import BenchResult, Measured, Stream, spread_of, summarize
 from prism.bench.stream import allowed_cpus
 from prism.bench.task import Task, border_bytes
 from prism.errors import KernelError, UsageError
@@ -199,9 +199,10 @@ def _result(
     program: Program, task: Task, runners: Sequence[_Runner], stream: _Runner, load: float
 ) -> BenchResult:
     byte_count = border_bytes(program, dict(task.sizes), task.dtype)
-    rate = stream_rate(stream.rounds, stream.byte_count)
+    read = Stream(tuple(stream.rounds), stream.byte_count)
+    rate = read.bytes_per_s
     ours = runners[0]
-    results = tuple(summarize(_measured(r), tuple(ours.rounds), byte_count, rate) for r in runners)
+    results = tuple(summarize(_measured(r), tuple(ours.rounds), byte_count, read) for r in runners)
     return BenchResult(
         program=program.name,
         sizes=task.sizes,
@@ -209,6 +210,7 @@ def _result(
         threads=task.threads,
         byte_count=byte_count,
         stream_gbps=None if rate is None else rate / 1e9,
+        stream_rounds=read.rounds,
         contestants=results,
         warnings=(
             *_busy(load, stream, ours, task.threads),

@@ -27,7 +27,12 @@ from prism.bench.task import Task
 from prism.errors import one_line
 from prism.operators import define_table
 
+SETTLE_S = 0.15
+"""Before the first call of a turn: the threads of OpenBLAS spin on for 100 ms after a product, and
+take the cores from whoever is next (measured: onnxruntime's first five calls after NumPy took three
+times as long as the others)."""
 WARM_UP_CALLS = 2
+"""Calls that do not count, at the start of a turn: a library's own threads have to wake."""
 JUDGED_CALLS = 5
 """Timed calls by which one way is preferred to another; the fastest of them counts."""
 CLOSE, FINALISTS = 2.0, 3
@@ -90,8 +95,8 @@ class Session:
         }
 
     def run(self, calls: int) -> dict[str, Any]:
-        """Time `calls` calls; the first one after the pause of a round does not count."""
-        timed(self._prepared.call, self._flusher)
+        """Time `calls` calls."""
+        warm_up(self._prepared.call, self._flusher)
         pairs = [timed(self._prepared.call, self._flusher) for _ in range(calls)]
         return {"times": [wall for wall, _ in pairs], "cpu": [cpu for _, cpu in pairs]}
 
@@ -156,8 +161,7 @@ class Choice:
         """
         prepared = way.make()
         tried = Tried(way.name, prepared, self.error(prepared), math.inf)
-        for _ in range(WARM_UP_CALLS - 1):
-            prepared.call()
+        warm_up(prepared.call, self.flusher)
         for _ in range(JUDGED_CALLS):
             self.time(tried)
         return tried
@@ -192,6 +196,13 @@ def _read(path: str) -> Reference:
     """The reference outputs that the parent wrote."""
     with np.load(path) as arrays:
         return tuple(arrays[f"arr_{i}"] for i in range(len(arrays.files)))
+
+
+def warm_up(call: Callable[[], Any], flusher: CacheFlusher) -> None:
+    """Wait until others have let go of the cores, then call without counting."""
+    time.sleep(SETTLE_S)
+    for _ in range(WARM_UP_CALLS):
+        timed(call, flusher)
 
 
 def timed(call: Callable[[], Any], flusher: CacheFlusher) -> tuple[float, float]:

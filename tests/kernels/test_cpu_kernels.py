@@ -33,6 +33,7 @@ from kernels.programs import (
 from prism.ir import (
     evaluate_graph,
 )
+from prism_kernels.cpu import device
 
 SIZES = {
     "even": ({"n": 8, "d": 256, "h": 192}, {"x": 2, "y": 2, "i": 4}),
@@ -209,3 +210,34 @@ def test_two_grid_dims_may_split_one_dim_of_different_tensors(compiled, rng):
     mu = two_grids()
     arguments = random_arguments(mu.graph.program, dict(mu.sizes), rng)
     assert_computes(compiled(mu), mu.graph.program, arguments, TOLERANCE["float32"])
+
+
+STREAMS = {
+    "fetched in whole calls": {"n": 8, "d": 400, "h": 1024},
+    "one row": {"n": 1, "d": 517, "h": 2000},
+    "odd": {"n": 5, "d": 331, "h": 2063},
+    "many rows": {"n": 16, "d": 300, "h": 768},
+}
+
+
+@pytest.mark.parametrize("grid", [{}, {"x": "h"}], ids=["whole", "cut"])
+@pytest.mark.parametrize("sizes", STREAMS.values(), ids=STREAMS)
+def test_streams_in_panels_that_fit_the_cache_are_right(compiled, rng, monkeypatch, sizes, grid):
+    arguments = random_arguments(MATMUL, sizes, rng)
+    for l2_kilobytes, loop in ((32, None), (1024, None), (32, "d")):
+        monkeypatch.setattr(device, "l2_bytes", lambda size=l2_kilobytes << 10: size)
+        mu = mugraph(MATMUL, sizes, grid, loop, dict.fromkeys(grid, 2) | ({"i": 3} if loop else {}))
+        assert_computes(compiled(mu), MATMUL, arguments, TOLERANCE["float32"])
+
+
+def test_a_stream_wider_than_the_cache_is_read_in_panels(cpu, monkeypatch):
+    mu = mugraph(MATMUL, {"n": 8, "d": 400, "h": 1024})
+    assert "panel" not in cpu.emit(mu, "float32").text
+    monkeypatch.setattr(device, "l2_bytes", lambda: 32 << 10)
+    assert "panel" in cpu.emit(mu, "float32").text
+
+
+@pytest.mark.parametrize(("columns", "rows_are_far"), [(1024, True), (1040, False)])
+def test_a_sum_that_grows_in_memory_is_no_output_with_far_rows(cpu, columns, rows_are_far):
+    text = cpu.emit(mugraph(MATMUL, {"n": 8, "d": 400, "h": columns}), "float32").text
+    assert ("_fetch(offset(out0," in text) is not rows_are_far

@@ -1,4 +1,4 @@
-"""Contractions of many rows by tensor cores: tiles through a ring in shared memory, and its faults."""
+"""Contractions of many rows by tensor cores: tiles through a ring in shared memory; its faults."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def problem(rows, depth, width, threads=128, run=8):
         for strides, near in (((("n", depth), ("d", 1)), "d"), ((("d", width), ("h", 1)), "h"))
     )  # fmt: skip
     extents = (("n", rows), ("d", depth), ("h", width))
-    return Problem(extents, "d", left, right, 1, False, threads, 0)
+    return Problem(extents, "d", left, right, 1, is_sum=False, threads=threads, staging=0)
 
 
 def test_many_rows_pass_through_a_ring_and_few_stream(monkeypatch):
@@ -202,9 +202,7 @@ def changed(chosen):
     """`changed(text)`: what becomes of a kernel of three stages: a fault, or how far it is off."""
     found = sorted(pipeline_tilings(problem(32, 168, 32, 64)), key=repr)
     wanted = ((32, 32), (1, 2), 32, 3)
-    number = next(
-        k for k, t in enumerate(found) if (t.tile, t.warps, t.depth, t.stages) == wanted
-    )
+    number = next(k for k, t in enumerate(found) if (t.tile, t.warps, t.depth, t.stages) == wanted)
     chosen(number)
     mu = replace(mugraph(MATMUL, SIZES), schedule=(("T", 64), ("C", 2)))
     source = emit(mu, "float16", SHARED_LIMIT, "lockstep")
@@ -239,8 +237,10 @@ def test_no_commit_can_be_left_out(changed):
 
         def without(text, count=count):
             parts = text.split("cp_commit()")
-            return "cp_commit()".join(parts[: count + 1]) + "tid = tid" + "cp_commit()".join(
-                parts[count + 1 :]
+            return (
+                "cp_commit()".join(parts[: count + 1])
+                + "tid = tid"
+                + "cp_commit()".join(parts[count + 1 :])
             )
 
         assert changed(without) is FaultKind.UNFINISHED_COPY
@@ -266,9 +266,9 @@ def test_every_wrong_fragment_or_place_in_the_ring_is_seen(changed):
     for match in found:
         for number in re.finditer(r"(?<![\w.])(?<!& )\d+(?=[ )])", match.group()):
             start = match.start() + number.start()
-            new = str(int(number.group()) + 4)
+            old, new = number.group(), str(int(number.group()) + 4)
 
-            def other(text, start=start, old=number.group(), new=new):
+            def other(text, start=start, old=old, new=new):
                 return text[:start] + new + text[start + len(old) :]
 
             result = changed(other)

@@ -1,4 +1,4 @@
-"""Contractions of few rows by tensor cores: right in the simulator at all sizes, and caught if not."""
+"""Contractions of few rows by tensor cores: right at all sizes, and what is wrong is caught."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from kernels.programs import (
     MATMUL,
     RMSNORM,
     RMSNORM_DIVIDED_LAST,
-    SOFTMAX_MATMUL,
     random_arguments,
 )
 from kernels.simulated import SHARED_LIMIT, assert_computes, launched, rounded, simulated
@@ -183,7 +182,9 @@ def problem(rows, depth, width, dtype="float16", threads=128, **options):
     right = Operand((("d", width), ("h", 1)), is_global=True, element_bytes=2, is_stageable=True,
                     dtype=dtype, is_exact=True, near="h", run=8)  # fmt: skip
     extents = (("n", rows), ("d", depth), ("h", width))
-    return Problem(extents, "d", left, right, 1, False, threads, 0, **options)
+    return Problem(
+        extents, "d", left, right, 1, is_sum=False, threads=threads, staging=0, **options
+    )
 
 
 @pytest.mark.parametrize("rows", [1, 8, 16])
@@ -246,7 +247,9 @@ def test_no_barrier_can_be_left_out():
     assert len(places) >= 4
     found = [outcome(source, arguments, "".join(lines[:k] + lines[k + 1 :])) for k in places]
     faults = [kind for kind in found if kind in {FaultKind.RACE, FaultKind.UNWRITTEN_READ}]
-    assert len(faults) >= len(places) - 1  # at some sizes the threads of two steps happen to be the same
+    assert (
+        len(faults) >= len(places) - 1
+    )  # at some sizes the threads of two steps happen to be the same
 
 
 def test_every_wrong_fragment_index_is_seen():
@@ -254,7 +257,9 @@ def test_every_wrong_fragment_index_is_seen():
         source, arguments = kernel_of(program, loop)
         body = source.text.index("def kernel")
         changed = 0
-        for match in re.finditer(r"(?m)^ +(mma_|fetch|a\d+\[|b\d+\[(?!u32\(z)).*$", source.text[body:]):
+        for match in re.finditer(
+            r"(?m)^ +(mma_|fetch|a\d+\[|b\d+\[(?!u32\(z)).*$", source.text[body:]
+        ):
             at = body + match.start()
             line = match.group()
             for old in re.finditer(r"(?<=[\[(+*] )\d+(?=[\])])|(?<=[\[(])\d+(?=[\])])", line):
@@ -268,7 +273,7 @@ def test_every_wrong_fragment_index_is_seen():
 
 def test_a_product_that_some_lanes_miss_is_divergent():
     source, arguments = kernel_of()
-    text = re.sub(r"^( +)(mma_.*)$", r"\1if tid != 3:\n\1    \2", source.text, flags=re.M)
+    text = re.sub(r"^( +)(mma_.*)$", r"\1if tid != 3:\n\1    \2", source.text, flags=re.MULTILINE)
     assert outcome(source, arguments, text) is FaultKind.DIVERGENT_COLLECTIVE
 
 

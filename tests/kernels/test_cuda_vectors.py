@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernels.cases import CONTRACTIONS, contraction
+from kernels.cases import CONTRACTIONS, SHARED_NEST, contraction
 from kernels.legal import mugraph
 from kernels.lockstep_kernels import fault_of, kernel, launch, numbers
 from kernels.programs import random_arguments
@@ -17,10 +17,10 @@ from prism.ir import bind_sizes, parse_program
 from prism_kernels.cuda.alignment import contiguous_dim, widest
 from prism_kernels.cuda.compile import kernel_ptx
 from prism_kernels.cuda.dialect import DTYPES, VECTORS
-from prism_kernels.cuda.emit import emit
+from prism_kernels.cuda.emit import emit, plan_kernels
 from prism_kernels.cuda.plan import Place
 from prism_kernels.lockstep import FaultKind
-from prism_kernels.tile import Axis, GridDim, Loop, TileProgram
+from prism_kernels.tile import Axis, GridDim, Loop, TileProgram, operands
 
 ELEMENTWISE = parse_program("""
 program elementwise
@@ -230,3 +230,16 @@ def test_tiles_of_streamed_operands_are_read_in_groups(layout, grid, loop, count
     assert widths(mu, "float16", S=1, C=THREADS_ONLY)[0] & {4, 8}
     for dtype in DTYPES:
         assert_right(mu, dtype, T=64, S=1, C=THREADS_ONLY)
+
+
+def test_an_operand_that_is_staged_for_other_readers_is_not_read_in_groups():
+    mu = mugraph(SHARED_NEST, {"n": 8, "d": 64, "h": 2})
+    plan = plan_kernels(replace(mu, schedule=(("T", 32), ("C", 1))), "float16", SHARED_LIMIT)
+    (plan,) = (kernel.plan for kernel in plan.kernels)
+    staged = [
+        is_vector and v in plan.staged
+        for i, tiling in plan.tilings.items()
+        for v, is_vector in zip(operands(plan.program.nodes[i]), tiling.vectors, strict=True)
+    ]
+    assert any(staged)
+    assert_right(mu, "float16", T=32, C=THREADS_ONLY)

@@ -97,8 +97,8 @@ def halves(shape, seed=0):
     return (rng.integers(-16, 17, shape) / 8).astype(np.float16)
 
 
-def run(text, x, w, shape=(16, 8), dtype="float16", shared=512, **options):
-    return launch(text, [x, w], shape, dtype=dtype, shared=shared, **options)[0]
+def run(text, x, w, shape=(16, 8), dtype="float16", **options):
+    return launch(text, [x, w], shape, dtype=dtype, shared=512, **options)[0]
 
 
 def fault(text, **options):
@@ -186,7 +186,10 @@ def test_words_are_two_elements_each():
         ("cp_wait0()  # both", {FaultKind.UNFINISHED_COPY}),
         ("cuda.syncthreads()  # first", {FaultKind.UNFINISHED_COPY, FaultKind.RACE}),
         ("cuda.syncthreads()  # second", {FaultKind.RACE, FaultKind.WRONG_TYPE}),
-        ("cuda.syncthreads()  # third", {FaultKind.RACE, FaultKind.UNWRITTEN_READ, FaultKind.WRONG_TYPE}),
+        (
+            "cuda.syncthreads()  # third",
+            {FaultKind.RACE, FaultKind.UNWRITTEN_READ, FaultKind.WRONG_TYPE},
+        ),
     ],
 )
 def test_no_wait_and_no_barrier_can_be_left_out(left_out, kinds, seed):
@@ -213,7 +216,12 @@ def test_a_copy_that_nobody_waits_for_is_reported():
 
 @pytest.mark.parametrize("statement", ["mma_float16(totals", "ldmatrix(left", "ldmatrix_tr"])
 def test_lanes_that_miss_a_product_or_a_matrix_are_divergent(statement):
-    text = re.sub(rf"^( +)({re.escape(statement)}.*)$", r"\1if tid != 5:\n\1    \2", STAGED, flags=re.M)
+    text = re.sub(
+        rf"^( +)({re.escape(statement)}.*)$",
+        r"\1if tid != 5:\n\1    \2",
+        STAGED,
+        flags=re.MULTILINE,
+    )
     assert text != STAGED
     kinds = {FaultKind.DIVERGENT_COLLECTIVE, FaultKind.UNWRITTEN_READ}
     assert {fault(text, seed=seed).kind for seed in range(4)} <= kinds

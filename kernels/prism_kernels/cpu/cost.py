@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from prism.errors import KernelError
 from prism.protocols import Device
@@ -21,6 +22,7 @@ from prism_kernels.cpu.registers import (
     FEW_ROWS_K_BLOCKS,
     Registers,
     axpy_blocks,
+    dot_height,
     is_long,
 )
 from prism_kernels.cpu.widths import Widths
@@ -52,6 +54,9 @@ BANDWIDTH_GBPS = {"L1": 150.0, "L2": 110.0, "L3": 25.0}
 FMA_PER_S = {Form.AXPY: 7e9, Form.DOT: 3.4e9, Form.LOOPS: 1.5e9}
 """Vector multiply-adds of one thread."""
 VECTOR_OPS_PER_S = 3.5e9
+SWITCH_S = 4e-3
+"""When kernels of ours and the library's take turns: the threads of each go on spinning for a
+while after their work, where the other's want to run (measured: 4-20 ms)."""
 LIBRARY_STREAM = 0.5
 """What a product by NumPy reaches of the bandwidth where it has few rows."""
 
@@ -119,6 +124,9 @@ def estimate(plans: Sequence[Planned], registers: Registers, device: Device) -> 
         else:
             total += _Model(plan, registers, device, frozenset(warm)).seconds()
         warm |= _left_in_cache(plan.program, registers.widths, device.l3_bytes)
+    if device.threads > 1:
+        libraries = [isinstance(plan, LibraryCall) for plan in plans]
+        total += SWITCH_S * sum(a != b for a, b in pairwise(libraries))
     return total
 
 
@@ -241,7 +249,7 @@ class _Model:
         if c.form is Form.AXPY:
             height = axpy_blocks(self.program, c, self.registers).rows
         elif c.form is Form.DOT:
-            height = self.registers.row_block or 8
+            height = dot_height(self.program, c, self.registers)
         elements = self.program.elements(self.program.axes[c.stream]) * trips * -(-rows // height)
         return elements / self.registers.lanes / VECTOR_OPS_PER_S
 

@@ -14,7 +14,7 @@ from prism.ir import DataDim
 from prism_kernels.cpu.contraction import Contraction, Form
 from prism_kernels.cpu.emit_nest import rescale
 from prism_kernels.cpu.places import Place
-from prism_kernels.cpu.registers import Registers, axpy_blocks, dot_rows
+from prism_kernels.cpu.registers import Registers, axpy_blocks, dot_height, dot_rows
 from prism_kernels.cpu.writer import Extent, Writer
 from prism_kernels.tile import Axis, ValueId
 
@@ -227,7 +227,7 @@ class _Emit:
         def column(width: int, n: str) -> None:
             self._blocks(
                 self.rows.extent,
-                self.regs.row_block or 8,
+                dot_height(self.w.program, self.c, self.regs),
                 lambda height, m: self._call_dot(height, width, Position(m=m, n=n)),
             )
 

@@ -20,6 +20,8 @@ LONG_STREAM_BYTES = 256 << 10
 """A stream longer than this does not stay in the L2 cache."""
 PANEL_SHARE = 0.7
 """The part of the L2 cache that a panel of columns may fill."""
+LONG_ROW_CALLS = 4
+"""A row that takes as many calls to be fetched is worth a panel without its rest."""
 SHORT_ROW_BYTES = 1024
 FEW_ROWS = 16
 FEW_ROWS_K_BLOCKS = (16, 8)
@@ -90,7 +92,9 @@ def axpy_blocks(program: TileProgram, c: Contraction, regs: Registers) -> AxpyBl
     if not width:
         width = (budget if rows > 8 else budget * 2 // 3) // height
         if k_block and rows <= FEW_ROWS:
-            width = 2 if rows <= 4 else 1  # wider pieces of each row in turn disturb prefetching
+            # with many rows of it a line of a narrow stream would have left the L1 cache before
+            # its second vector; with few, wider pieces of each row in turn disturb prefetching
+            width = 2 if rows <= 4 or k_block >= FEW_ROWS_K_BLOCKS[0] else 1
     # the rows of a block are as many streams, which the processor restarts at every page
     fetch = k_block > 0 and rows <= FEW_ROWS
     width = max(1, min(width, 8, row_vectors))
@@ -99,13 +103,20 @@ def axpy_blocks(program: TileProgram, c: Contraction, regs: Registers) -> AxpyBl
 
 
 def _panel(program: TileProgram, c: Contraction, regs: Registers, k_block: int, width: int) -> int:
-    """Columns of which two k-blocks and the accumulator stay in the L2 cache; 0: all."""
+    """Columns of which two k-blocks and the accumulator stay in the L2 cache; 0: all.
+
+    A long row that is not fetched in whole calls, or whose length is known at run time only, is cut
+    in what is and a rest.
+    """
     rows, columns = program.elements(c.rows), program.elements(c.columns)
     column = 2 * k_block * regs.widths.of_value(program, c.stream) + rows * regs.widths.computed
     most = int(PANEL_SHARE * regs.l2_bytes) // column
+    step = width * regs.lanes * k_block
     if columns <= most:
-        return 0
-    step = width * regs.lanes * k_block  # so that the next k-block is fetched row by row
+        is_even = columns % step == 0 and all(
+            program.sizes[a.dim] % program.chunk(a) == 0 for a in c.columns
+        )
+        return 0 if is_even or columns < LONG_ROW_CALLS * step else columns // step * step
     even = -(-columns // -(-columns // most))
     return min(-(-even // step), max(1, most // step)) * step
 
@@ -136,12 +147,22 @@ def adds_in_memory(program: TileProgram, c: Contraction, widths: Widths) -> bool
     )
 
 
+def dot_height(program: TileProgram, c: Contraction, regs: Registers) -> int:
+    """How many rows of the row operand a DOT micro-kernel takes at most."""
+    is_narrow = regs.widths.of_value(program, c.stream) != regs.widths.computed
+    return regs.row_block or (4 if is_narrow else 8)
+
+
 def dot_rows(program: TileProgram, c: Contraction, regs: Registers) -> int:
     """How many rows of the stream a DOT micro-kernel takes: a power of two."""
-    row_bytes = program.chunk(c.depth) * regs.widths.of_value(program, c.stream)
-    rows = min(program.elements(c.rows), regs.row_block or 8)
+    width = regs.widths.of_value(program, c.stream)
+    rows = min(program.elements(c.rows), dot_height(program, c, regs))
+    most = regs.vectors // rows
+    if width != regs.widths.computed:  # widened rows of the stream stand in registers, too
+        most = (regs.vectors - 1) // (rows + 1)
     # short rows follow each other in memory: one at a time reads a plain stream
-    wish = 1 if row_bytes <= SHORT_ROW_BYTES else min(4, regs.vectors // rows)
+    is_short = program.chunk(c.depth) * width <= SHORT_ROW_BYTES
+    wish = 1 if is_short else max(1, min(4, most))
     columns = program.elements(c.columns)
     largest = max(1, min(regs.dot_rows or wish, regs.lanes, columns))
     return 1 << (largest.bit_length() - 1)

@@ -242,8 +242,10 @@ class _Summing:
             # a product is one instruction, and keeps the tensor cores busy apart from that
             self.instructions -= 1.3 * (MULTIPLY - 1) * tiling.multiplications
             self.products += tiling.multiplications * self.plan.threads // WARP
-            contraction = self._stream if isinstance(tiling, StreamTiling) else self._pipeline
-            contraction(node, tiling)
+            if isinstance(tiling, StreamTiling):
+                self._stream(node, tiling)
+            else:
+                self._pipeline(node, tiling)
             return
         axes = self.program.axes
         chunks = self.program.extents((*axes[node.left], *axes[node.right]))

@@ -4,7 +4,7 @@ Sources. Limits of an SM: CUDA C++ Programming Guide, table "Technical Specifica
 Capability". Allocation granularity and the shared memory reserved per block: the CUDA occupancy
 calculator (`cuda_occupancy.h`). SMs, clock, L2 and bandwidth: NVIDIA's data sheets and architecture
 white papers (A100, GA102, Ada, H100, H200); clocks are boost clocks, so peaks are upper bounds.
-Tensor cores: dense peaks of the data sheets, of Hopper's 2048 the five eighths that `mma.sync` gets.
+Tensor cores: dense peaks of the data sheets, of Hopper's 2048 the five eighths `mma.sync` gets.
 What a launch costs is on no data sheet: two to three microseconds, as is generally reported.
 """
 

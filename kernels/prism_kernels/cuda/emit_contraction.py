@@ -32,7 +32,9 @@ class ContractionEmitter:
         self.tiling = tiling
         self.layout = tiling.layout
         self.wide = tiling.wide
-        self.vectors = dict(zip((node.left, node.right), tiling.vectors, strict=True))
+        vectors = zip((node.left, node.right), tiling.vectors, strict=True)
+        # one that is staged because others read it too is read element by element
+        self.vectors = {v: is_vector and w.plan.place(v).is_argument for v, is_vector in vectors}
         self.result = w.program.axes[i]
         self.depth = next(a for a in w.program.axes[node.left] if a.dim == node.dim)
         self.position: dict[DataDim, str] = {}

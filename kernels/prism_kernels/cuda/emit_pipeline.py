@@ -147,7 +147,9 @@ class PipelineEmitter:
             target = added([stage, f"row * {tiling.strides[side]}", "(part >> 1)", str(first)])
             count = f"u32({CHUNK}) if {' and '.join(conditions)} else u32(0)"
             w.line(f"count = {count}")
-            call = f"cp_async_{place.dtype}(shared, u32({target}), {place.pointer}, {address}, count)"
+            call = (
+                f"cp_async_{place.dtype}(shared, u32({target}), {place.pointer}, {address}, count)"
+            )
             w.line(call)
 
     # -- products
@@ -184,7 +186,9 @@ class PipelineEmitter:
             row = added([times("s", WIDTH), eight, deep])
             column = added([start, across])
         base = self.ring + (tiling.sizes[0] if side else 0)
-        index = added(["used", f"({row}) * {tiling.strides[side]}", f"(({column}) >> 1)", str(base)])
+        index = added(
+            ["used", f"({row}) * {tiling.strides[side]}", f"(({column}) >> 1)", str(base)]
+        )
         load = "ldmatrix" if tiling.is_along[side] else "ldmatrix_transposed"
         w.line(f"{load}({words}, u32({at}), shared, u32({index}))")
 

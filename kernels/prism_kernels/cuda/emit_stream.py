@@ -368,6 +368,5 @@ class StreamEmitter:
         node = w.program.nodes[w.plan.nests.sinks[self.i]]
         assert isinstance(node, Accumulate)
         for m, c in node.scales:
-            with self._results() as (total, conditions):
-                with w.when(conditions):
-                    w.line(f"{total} *= {w.read(m, self.position, w.plan.drifts[m, c])}")
+            with self._results() as (total, conditions), w.when(conditions):
+                w.line(f"{total} *= {w.read(m, self.position, w.plan.drifts[m, c])}")

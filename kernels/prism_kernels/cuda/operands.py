@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from prism.ir import DataDim
 
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """An operand: where its elements lie, and whether it may be staged; strides in elements."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from prism.ir import DataDim
@@ -70,7 +70,7 @@ class PipelineTiling:
     multiplications: float
     """Products of a warp in an iteration."""
     cost: float
-    layout: Layout = Layout(())
+    layout: Layout = field(default=Layout(()))  # no warps share the depth
     staged: tuple[bool, bool] = (False, False)
 
     @property
@@ -128,8 +128,11 @@ def pipeline_tilings(problem: Problem) -> Iterator[PipelineTiling]:
     is_along = left.near == problem.depth, right.near == problem.depth
     warps = problem.threads // WARP
     shares = [(k, warps // k) for k in (1, 2, 4, 8, 16, 32) if k <= warps]
-    sides = [[t for t in TILES if t <= max(WIDTH, power_above(extents[d]))] for d in (rows, columns)]
-    for tile, share, depth, stages in product(product(*sides), shares, DEPTHS, STAGES):
+    sides = [
+        [t for t in TILES if t <= max(WIDTH, power_above(extents[d]))] for d in (rows, columns)
+    ]
+    tiles = product(sides[0], sides[1])
+    for tile, share, depth, stages in product(tiles, shares, DEPTHS, STAGES):
         bare = PipelineTiling(
             (rows, columns), others, is_along, tile, share, depth, stages,
             turns=(-(-extents[rows] // tile[0]), -(-extents[columns] // tile[1])),

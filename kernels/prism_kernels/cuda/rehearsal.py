@@ -11,8 +11,10 @@ from dataclasses import replace
 
 from prism.ir import DataDim, GraphOp, MuGraph, chunk, is_legal_count, stack_dims
 
-EXTENTS = (40, 24, 12, 8, 4)
-"""Sizes to try; one less where a dim is not a multiple of its chunks."""
+EXTENTS = (48, 40, 24, 12, 8, 4)
+"""Sizes to try; less where a dim is not a multiple of its chunks."""
+VECTOR = 8
+"""What is a multiple of this stays one, so that it is read in the same vectors."""
 CHUNKS = 2
 
 
@@ -20,10 +22,15 @@ def smaller(mu: MuGraph) -> Iterator[MuGraph]:
     """The muGraph at smaller and smaller sizes."""
     for extent in EXTENTS:
         sizes = {
-            dim: min(size, extent - 1 if _is_ragged(mu, dim, size) else extent)
+            dim: min(size, _ragged(extent, size) if _is_ragged(mu, dim, size) else extent)
             for dim, size in mu.sizes
         }
         yield replace(mu, sizes=tuple(sizes.items()), par_sizes=_counts(mu, sizes))
+
+
+def _ragged(extent: int, size: int) -> int:
+    """A little less than an extent."""
+    return extent - VECTOR if size % VECTOR == 0 and extent > VECTOR else extent - 1
 
 
 def _counts(mu: MuGraph, sizes: Mapping[DataDim, int]) -> tuple[tuple[tuple[str, int], ...], ...]:

@@ -141,7 +141,7 @@ def stream_tilings(problem: Problem) -> Iterator[StreamTiling]:
     """All ways in which tensor cores may compute a contraction of few rows."""
     for streamed in (0, 1):
         operand, other = problem.operands[streamed], problem.operands[1 - streamed]
-        if _can_stream(problem, operand) and _can_multiply(operand, other):
+        if _can_stream(problem, operand) and other.dtype in {operand.dtype, "float32"}:
             yield from _tilings_of(problem, streamed)
 
 
@@ -149,11 +149,6 @@ def _can_stream(problem: Problem, operand: Operand) -> bool:
     """Whether an operand can be read in vectors, and is wide at all."""
     own = [d for d, _ in operand.strides if d != problem.depth]
     return operand.is_global and operand.dtype in PACKED and operand.run >= 2 and bool(own)
-
-
-def _can_multiply(operand: Operand, other: Operand) -> bool:
-    """Whether the other operand is of the same dtype, or was computed."""
-    return not other.is_exact or other.dtype == operand.dtype
 
 
 def _tilings_of(problem: Problem, streamed: int) -> Iterator[StreamTiling]:
@@ -169,7 +164,7 @@ def _tilings_of(problem: Problem, streamed: int) -> Iterator[StreamTiling]:
         return
     assert near is not None
     main = max(own, key=lambda d: extents[d]) if is_along else near
-    fixed = {"streamed": streamed, "main": main, "rows": rows, "row_blocks": row_blocks}
+    is_split = not (other.is_exact and other.dtype == operand.dtype)
     others = tuple(d for d in extents if d not in {*rows, main, problem.depth})
     vectors = [v for v in (8, 4) if v <= operand.run] or [2]
     if is_along and vectors == [2]:
@@ -182,9 +177,10 @@ def _tilings_of(problem: Problem, streamed: int) -> Iterator[StreamTiling]:
         yield from _tiling(
             problem,
             StreamTiling(
-                **fixed, others=others, is_along=is_along, vector=vector, blocks=blocks,
-                wide_warps=wide, deep_warps=deep, unroll=unroll, is_split=not other.is_exact,
-                is_persistent=False, passes=1, layout=Layout(()), multiplications=0.0, cost=0.0,
+                streamed=streamed, main=main, rows=rows, others=others, is_along=is_along,
+                vector=vector, blocks=blocks, row_blocks=row_blocks, wide_warps=wide,
+                deep_warps=deep, unroll=unroll, is_split=is_split, is_persistent=False,
+                passes=1, layout=Layout(()), multiplications=0.0, cost=0.0,
             ),
         )  # fmt: skip
 
@@ -243,7 +239,7 @@ def _row_cost(problem: Problem, tiling: StreamTiling) -> float:
     """Instructions for what a lane needs of the rows of one product, in a step."""
     other, count = problem.operands[1 - tiling.streamed], tiling.lane_depth
     if tiling.is_split:
-        return count * (READ + SPLIT)
+        return count * (READ + SPLIT + (APART if other.is_global else 0.0))
     if other.near == problem.depth and other.run >= count:
         return FETCH + SECTOR * count
     return count * (READ + (APART if other.is_global else 0.0))

@@ -25,7 +25,7 @@ from prism_kernels.cuda import cost, devices
 from prism_kernels.cuda.backend import worst
 from prism_kernels.cuda.compile import Compiled
 from prism_kernels.cuda.compile_cache import compile_cached
-from prism_kernels.cuda.contraction import CORES
+from prism_kernels.cuda.contraction import CORES, CoreTiling, ThreadTiling
 from prism_kernels.cuda.devices import Gpu, gpu_named
 from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.cuda.emit import (
@@ -127,10 +127,19 @@ class OfflineTarget(GpuTarget):
     def rehearsal(self, mu: MuGraph, dtype: str) -> Rehearsal | None:
         """The same graph and schedule at small sizes, for the simulator."""
         simulator = LockstepTarget(self._gpu)
-        for small in smaller(mu):
-            if simulator.refusal(small, dtype) is None:
-                return Rehearsal(small, simulator)
-        return None
+        wanted = self._by_cores(mu, dtype)
+        # tensor cores are tried wherever they can, also where so little work would not pay
+        forced = replace(mu, schedule=tuple({**dict(mu.schedule), "C": 2}.items()))
+        found = [s for s in smaller(forced if wanted else mu) if not simulator.refusal(s, dtype)]
+        alike = (s for s in found if self._by_cores(s, dtype) == wanted)
+        small = next(alike, found[0] if found else None)
+        return None if small is None else Rehearsal(small, simulator)
+
+    def _by_cores(self, mu: MuGraph, dtype: str) -> set[type[CoreTiling]]:
+        """In which ways contractions are left to tensor cores."""
+        kernels = plan_kernels(mu, dtype, self._gpu.shared_bytes_block).kernels
+        tilings = (tiling for kernel in kernels for tiling in kernel.plan.tilings.values())
+        return {type(tiling) for tiling in tilings if not isinstance(tiling, ThreadTiling)}
 
     def flush(self) -> None:
         """Nothing runs here."""

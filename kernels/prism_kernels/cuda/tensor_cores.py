@@ -28,7 +28,7 @@ from prism_kernels.cuda.intrinsics import (
 from prism_kernels.cuda.tensor_dialect import FETCHES, WAITS
 
 I32 = ir.IntType(32)
-Values = list[ir.Value]
+Values = Sequence[ir.Value]
 
 
 def _place(context: Context, builder: ir.IRBuilder, kind: NumbaType, args: Values) -> ir.Value:
@@ -60,7 +60,7 @@ def _put(
         builder.store(builder.extract_value(values, k), place)
 
 
-def _assemble(
+def _assemble(  # noqa: PLR0913 - an instruction has that many parts
     builder: ir.IRBuilder,
     result: ir.Type,
     args: Sequence[ir.Value],
@@ -230,7 +230,7 @@ def _multiply(shape: str, dtype: str, constraint: str) -> Intrinsic:
     operands = ",".join([*["=f"] * 4, *[constraint] * 6, *["f"] * 4])
 
     @intrinsic
-    def multiply(
+    def multiply(  # noqa: PLR0913, PLR0917 - as many as the dialect says
         _context: Context,
         totals: NumbaType,
         at: NumbaType,

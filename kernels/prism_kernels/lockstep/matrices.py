@@ -1,7 +1,7 @@
 """What tensor-core instructions mean: packed words, and matrices that a warp has in fragments.
 
-The layouts are those of `prism_kernels.cuda.tensor_dialect`. Products are exact in float32 and added
-up in it; the GPU adds in another order and rounds a little less well.
+The layouts are those of `prism_kernels.cuda.tensor_dialect`. Products are exact in float32 and
+added up in it; the GPU adds in another order and rounds a little less well.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from prism_kernels.lockstep.races import Race
 from prism_kernels.lockstep.runtime import EndlessError, OutsideError, UnwrittenError
 from prism_kernels.lockstep.translate import Translated
 
-
 _OF_ELEMENTS: Mapping[type[Exception], tuple[FaultKind, str]] = {
     UnderWayError: (FaultKind.UNFINISHED_COPY, "{} {}, into which a copy is under way"),
     LeftUnderWayError: (FaultKind.UNFINISHED_COPY, "never waits for its copy into {1}"),
@@ -52,11 +51,6 @@ class Reporter:
             case KeyError(args=(index,)):
                 is_inside = 0 <= index < self.sizes[place.subject]
                 return (self._unwritten if is_inside else self._bounds)(place, thread, int(index))
-            case error if type(error) in _OF_ELEMENTS:
-                kind, text = _OF_ELEMENTS[type(error)]
-                (index,) = error.args
-                text = text.format(place.action.value, f"{place.subject}[{index}]")
-                return self._fault(kind, place, thread, text, index)
             case UnwrittenError(args=(int(index),)):
                 return self._unwritten(place, thread, index)
             case TypeError() if (
@@ -66,7 +60,16 @@ class Reporter:
                 at = int(index) if index.isdecimal() else frame.tb_frame.f_locals[index]
                 return self._unwritten(place, thread, at)
             case _:
-                return self._of_statement(error, place, thread)
+                return self._of_element(error, place, thread)
+
+    def _of_element(self, error: Exception, place: Place, thread: int) -> Fault | None:
+        """A fault of `_OF_ELEMENTS`, or one that has to do with no memory."""
+        if type(error) not in _OF_ELEMENTS:
+            return self._of_statement(error, place, thread)
+        kind, text = _OF_ELEMENTS[type(error)]
+        (index,) = error.args
+        text = text.format(place.action.value, f"{place.subject}[{index}]")
+        return self._fault(kind, place, thread, text, index)
 
     def _of_statement(self, error: Exception, place: Place, thread: int) -> Fault | None:
         """A fault that has to do with no memory."""

@@ -150,13 +150,9 @@ class TensorStatements:
         ]
         self._collective(name, totals, args[1], operands)
 
-    def _collective(
-        self, name: str, target: Local, at: ast.expr, operands: Sequence[str]
-    ) -> None:
+    def _collective(self, name: str, target: Local, at: ast.expr, operands: Sequence[str]) -> None:
         """Wait with the operands, and write the four numbers that are sent."""
-        index = self.accesses.index_of_local(
-            target, self.expressions.integer(at), Action.WRITE, 4
-        )
+        index = self.accesses.index_of_local(target, self.expressions.integer(at), Action.WRITE, 4)
         site, result = self.code.site(Action.COLLECTIVE, name), self.code.fresh()
         self.code.line(f"{result} = yield ({site}, {', '.join(operands)})", site)
         self.code.line(f"{target.name}[{index}:{index} + 4] = {result}")

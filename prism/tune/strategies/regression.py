@@ -3,9 +3,10 @@
 What is learnt is a residual: by how much the logarithm of a time differs from the cost model's.
 Its covariance is a sum of parts (`PARTS`): a common offset, an offset of each graph, a linear
 trend in the features and, stronger, in the emitter's options, of which cost models know least, and
-smooth functions of the features, common to all graphs and of each graph its own. Scale, length and noise follow from the trials: the scale in closed form, shrunk towards
-`PRIOR_SCALE` while there are few, the others as the most likely of a small grid. Everything is a
-few small matrix products, under a millisecond for what a tuning run asks.
+smooth functions of the features, common to all graphs and of each graph its own. Scale, length and
+noise follow from the trials: the scale in closed form, shrunk towards `PRIOR_SCALE` while there are
+few, the others as the most likely of a small grid. Everything is a few small matrix products, some
+milliseconds for what a tuning run asks.
 """
 
 from __future__ import annotations

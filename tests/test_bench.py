@@ -12,6 +12,7 @@ import pytest
 
 from prism.bench import BenchOptions, Task, contestant, run_bench
 from prism.bench.accuracy import norm_error, reference_of
+from prism.bench.idle import others_share
 from prism.bench.process import ContestantError, Worker, worker_environment
 from prism.bench.results import Measured, Stream, paired_ratio, spread_of, summarize
 from prism.bench.runner import _busy, _Runner, _shares
@@ -328,14 +329,23 @@ def _after(name, *rounds):
     return _Runner(name, rounds=list(rounds), cpu=cpu)
 
 
-def test_a_busy_machine_is_told_by_its_load_its_cores_and_its_spread():
+def test_a_busy_machine_is_told_by_what_others_take_its_cores_and_its_spread():
     calm = _after("a", (1.0, 1.1), (1.2, 1.0))
-    assert list(_busy(0.1, calm, calm, threads=1)) == []
-    assert "load 2.0" in next(_busy(2.0, calm, calm, threads=1))
-    assert "got 50% of their CPUs" in next(_busy(0.1, calm, calm, threads=2))
+    assert list(_busy(0.01, calm, calm, threads=1)) == []
+    assert "others took 50% of the CPUs" in next(_busy(0.5, calm, calm, threads=1))
+    assert "got 50% of their CPUs" in next(_busy(0.01, calm, calm, threads=2))
     uneven = _after("a", (1.0, 1.0), (2.0, 2.0))
-    (warning,) = _busy(0.1, calm, uneven, threads=1)
+    (warning,) = _busy(0.01, calm, uneven, threads=1)
     assert "the slowest round of our kernel took 2.0 times the fastest" in warning
+
+
+def test_what_others_take_is_what_is_in_use_while_we_sleep(tmp_path, monkeypatch):
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 100 0 50 850 0 0 0 0 7 7\ncpu0 1 2 3\n")
+    later = "cpu 120 0 60 910 5 0 0 5 9 9\n"
+    monkeypatch.setattr("time.sleep", lambda _: stat.write_text(later))
+    assert others_share(stat) == pytest.approx(0.35)  # 35 of 100 ticks were neither idle nor waited
+    assert others_share(tmp_path / "none") is None
 
 
 def test_the_spread_is_that_of_the_rounds_medians():

@@ -93,7 +93,7 @@ class NumpyContestant:
     """The user's own function on NumPy arrays.
 
     Of float16 and bfloat16 arrays it gets float32 copies, as its users make them: NumPy multiplies
-    no others through BLAS, and is tens of times slower without.
+    no others through BLAS, and is ten to a hundred times slower without.
     """
 
     def prepare(self, task: Task) -> Prepared:

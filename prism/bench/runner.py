@@ -7,7 +7,6 @@ with the physical pages it happens to get.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import numpy as np
 
 from prism.bench.accuracy import reference_of
 from prism.bench.contestants import OURS, STREAM, contestant
+from prism.bench.idle import others_share
 from prism.bench.process import ContestantError, Worker
 from prism.bench.results import BenchResult, Measured, Stream, spread_of, summarize
 from prism.bench.stream import allowed_cpus
@@ -32,8 +32,8 @@ PREPARE_LIMIT_S = 180.0
 TURN_S = 0.25
 """A turn makes as many calls as the slowest contestant can in this time, within CALLS."""
 CALLS = (3, 15)
-BUSY_LOAD = 0.5
-"""Runnable processes per CPU, before the run, from which on the machine counts as busy."""
+BUSY_OTHERS = 0.1
+"""Share of the CPUs in use while nothing of ours runs from which on the machine counts as busy."""
 BUSY_SHARE = 0.85
 """CPU time per wall time of the stream's threads below which something else took the cores."""
 BUSY_SPREAD = 1.4
@@ -95,7 +95,7 @@ def run_bench(
     cpus = _checked(task, against)
     report = progress or (lambda *_: None)
     runners = [_Runner(name) for name in (options.ours, *against, STREAM)]
-    load = os.getloadavg()[0] / len(allowed_cpus())
+    others: list[float | None] = []
     with tempfile.TemporaryDirectory(prefix="prism-bench-") as folder:
         reference = Path(folder) / "reference.npz"
         report(0, options.rounds, "compute the reference")
@@ -107,12 +107,15 @@ def run_bench(
                     _prepare(runner, workers, task, cpus, reference)
                 _require(runners[0], program)
                 calls = options.calls or _calls(runners)
+                others.append(others_share())
                 for done in rounds:
                     for runner in runners:
                         report(done, options.rounds, runner.name)
                         _turn(runner, workers, calls)
+                others.append(others_share())
         _require(runners[0], program)
-        return _result(program, task, runners[:-1], runners[-1], load)
+        share = max((share for share in others if share is not None), default=0.0)
+        return _result(program, task, runners[:-1], runners[-1], share)
 
 
 def _checked(task: Task, against: Sequence[str]) -> list[int]:
@@ -196,7 +199,7 @@ def _turn(runner: _Runner, workers: dict[str, Worker], calls: int) -> None:
 
 
 def _result(
-    program: Program, task: Task, runners: Sequence[_Runner], stream: _Runner, load: float
+    program: Program, task: Task, runners: Sequence[_Runner], stream: _Runner, others: float
 ) -> BenchResult:
     byte_count = border_bytes(program, dict(task.sizes), task.dtype)
     read = Stream(tuple(stream.rounds), stream.byte_count)
@@ -213,7 +216,7 @@ def _result(
         stream_rounds=read.rounds,
         contestants=results,
         warnings=(
-            *_busy(load, stream, ours, task.threads),
+            *_busy(others, stream, ours, task.threads),
             *(f"{r.name}: {note}" for r in runners if (note := r.ready.get("note"))),
             *(f"{r.name} is not compared: {r.failure}" for r in results if r.failure),
         ),
@@ -233,10 +236,10 @@ def _measured(runner: _Runner) -> Measured:
     )
 
 
-def _busy(load: float, stream: _Runner, ours: _Runner, threads: int) -> Iterator[str]:
+def _busy(others: float, stream: _Runner, ours: _Runner, threads: int) -> Iterator[str]:
     """Signs that the machine did other work meanwhile."""
-    if load > BUSY_LOAD:
-        yield f"the machine was busy before the run: load {load:.1f} per CPU; times may be high"
+    if others > BUSY_OTHERS:
+        yield f"the machine was busy: others took {others:.0%} of the CPUs; times may be high"
     walls = [t for r in stream.rounds for t in r]
     shares = [c / (w * threads) for c, w in zip(stream.cpu, walls, strict=True)]
     if shares and (share := median(shares)) < BUSY_SHARE:

@@ -23,6 +23,7 @@ from kernels.programs import (
     LINEAR,
     MATMUL,
     RMSNORM_DIVIDED_LAST,
+    SOFTMAX,
     SOFTMAX_MATMUL,
     TOLERANCE,
     assert_computes,
@@ -30,9 +31,7 @@ from kernels.programs import (
     run_filled,
 )
 
-from prism.ir import (
-    evaluate_graph,
-)
+from prism.ir import evaluate_graph, parse_program
 from prism_kernels.cpu import device
 
 SIZES = {
@@ -241,3 +240,41 @@ def test_a_stream_wider_than_the_cache_is_read_in_panels(cpu, monkeypatch):
 def test_a_sum_that_grows_in_memory_is_no_output_with_far_rows(cpu, columns, rows_are_far):
     text = cpu.emit(mugraph(MATMUL, {"n": 8, "d": 400, "h": columns}), "float32").text
     assert ("_fetch(offset(out0," in text) is not rows_are_far
+
+
+SCALED = parse_program("""
+program scaled
+  dims n, d
+  args x[n, d], g[d]
+  x = input x[n, d]
+  g = input g[d]
+  %2 = mul(x, g)
+  return %2[n, d]
+""")
+
+LARGE = {
+    "aligned": ({"n": 8, "d": 256}, {"x": 2}, None),
+    "rows that start anywhere": ({"n": 7, "d": 333}, {"x": 2}, None),
+    "a loop over rows": ({"n": 12, "d": 301}, {"x": 2, "i": 3}, "n"),
+    "rows in pieces": ({"n": 5, "d": 701}, {"x": 2, "y": 2}, None),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", LARGE.values(), ids=LARGE)
+def test_rows_written_past_the_caches_are_right(compiled, rng, monkeypatch, case, dtype):
+    monkeypatch.setattr(device, "l3_bytes", lambda: 1 << 10)
+    sizes, counts, loop = case
+    program = SOFTMAX if "y" not in counts else SCALED
+    grid = {"x": "n"} | ({"y": "d"} if "y" in counts else {})
+    mu = mugraph(program, sizes, grid, loop, counts)
+    arguments = random_arguments(program, sizes, rng, dtype)
+    assert_computes(compiled(mu, dtype), program, arguments, TOLERANCE[dtype])
+
+
+@pytest.mark.skipif(not device.streams_stores(), reason="this machine has no such stores")
+def test_what_fits_the_last_cache_is_written_as_usual(cpu, monkeypatch):
+    mu = mugraph(SOFTMAX, {"n": 8, "d": 256}, {"x": "n"}, None, {"x": 2})
+    assert "stream_row(" not in cpu.emit(mu, "float32").text
+    monkeypatch.setattr(device, "l3_bytes", lambda: 1 << 10)
+    assert "stream_row(" in cpu.emit(mu, "float32").text

@@ -204,7 +204,9 @@ def test_a_view_from_within_an_array_is_copied_by_the_library(wrap, gpu, librari
 @pytest.mark.parametrize("wrap", [Interface, Dlpack])
 def test_a_view_from_within_an_array_of_an_unknown_library_is_refused(wrap, gpu, tmp_path):
     x, s = arguments()
-    with pytest.raises(UsageError, match=r"'x' of reversed_rows does not start at a multiple of 16"):
+    with pytest.raises(
+        UsageError, match=r"'x' of reversed_rows does not start at a multiple of 16"
+    ):
         load(tmp_path, gpu)(wrap(within(x)), wrap(s))
 
 

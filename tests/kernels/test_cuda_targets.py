@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kernels.legal import mugraph, random_mugraph
 from kernels.programs import MATMUL, RMSNORM_DIVIDED_LAST, STABLE_SOFTMAX, random_arguments
+from kernels.simulated import assert_computes
 from strategies import random_program
 
 from prism.errors import KernelError
@@ -116,7 +117,7 @@ def test_a_rehearsal_keeps_the_graph_and_its_loops_at_sizes_for_the_simulator():
     found = OfflineTarget("sm_90").rehearsal(rmsnorm(), "float16")
     assert found.mu.graph == rmsnorm().graph
     assert dict(found.mu.par_sizes[0]) == {"x": 2, "i": 2}
-    assert max(dict(found.mu.sizes).values()) <= 40
+    assert max(dict(found.mu.sizes).values()) <= 48
     assert found.target.measures
 
 
@@ -127,3 +128,17 @@ def test_rehearsals_of_random_graphs_are_legal(first):
         sizes = bind_sizes(program, dict.fromkeys(program.size_names, 64 + seed % 3))
         for small in smaller(random_mugraph(program, sizes, seed)):
             tile_programs(small)
+
+
+@pytest.mark.parametrize("rows", [8, 256])
+def test_a_rehearsal_uses_tensor_cores_where_the_kernel_does(rows):
+    sizes = {"n": rows, "d": 4096, "h": 4096}
+    grid = {"x": "h", "y": "n"} if rows > 64 else {"x": "h"}
+    mu = mugraph(MATMUL, sizes, grid, "d", {"x": 64, "y": 2, "i": 4})
+    target = OfflineTarget("sm_90")
+    found = target.rehearsal(mu, "float16")
+    assert target._by_cores(mu, "float16")
+    assert target._by_cores(found.mu, "float16") == target._by_cores(mu, "float16")
+    assert target._by_cores(target.rehearsal(mu, "float32").mu, "float32") == set()
+    arguments = random_arguments(MATMUL, dict(found.mu.sizes), np.random.default_rng(0))
+    assert_computes(found.mu, arguments, "float16")

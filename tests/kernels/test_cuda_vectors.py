@@ -59,6 +59,15 @@ def vector_kernel(body, parameters="x, out"):
     return text.replace("\ndef kernel", imports)
 
 
+def copying(load, count, first=0):
+    """Statements by which each thread copies its neighbours through registers."""
+    store = load.replace("load", "store")
+    return (
+        f"{load}(r, u32({first}), x, u32(tid * {count}))\n"
+        f"{store}(out, u32(tid * {count}), r, u32({first}))"
+    )
+
+
 def widths(mu, dtype, **schedule):
     """How many elements a muGraph's kernel moves at once: of loads, of stores."""
     text = emit(replace(mu, schedule=tuple(schedule.items())), dtype, SHARED_LIMIT, "sm_90").text
@@ -80,8 +89,7 @@ def assert_right(mu, dtype, **schedule):
 @pytest.mark.parametrize("name", [name for name in VECTORS if name.startswith("load")])
 def test_neighbours_are_read_and_written_as_they_are(name):
     dtype, count = VECTORS[name]
-    body = f"{name}(r, u32(3), x, u32(tid * {count}))\n" \
-           f"{name.replace('load', 'store')}(out, u32(tid * {count}), r, u32(3))"  # fmt: skip
+    body = copying(name, count, first=3)
     given = numbers(32 * count)
     x = bits_of(given) if dtype == "bfloat16" else given.astype(dtype)
     out, _ = launch(vector_kernel(body), (x,), 32 * count, dtype=dtype)
@@ -89,8 +97,12 @@ def test_neighbours_are_read_and_written_as_they_are(name):
 
 
 def test_stored_numbers_are_rounded():
-    body = "for j in range(8):\n    r[j] = f32(1.0) + f32(0.0009765625) / f32(2.0)\n" \
-           "if tid == 0:\n    store8_bfloat16(out, u32(0), r, u32(0))"  # fmt: skip
+    body = """\
+for j in range(8):
+    r[j] = f32(1.0) + f32(0.0009765625) / f32(2.0)
+if tid == 0:
+    store8_bfloat16(out, u32(0), r, u32(0))
+"""
     out, _ = launch(vector_kernel(body, "out"), (), 8, dtype="bfloat16")
     np.testing.assert_array_equal(numbers_of(out), np.ones(8))
 
@@ -118,8 +130,7 @@ def test_each_neighbour_is_an_access_of_its_own(body, kind, element):
 def test_a_group_is_one_instruction(name, arch, cuda_extra):
     dtype, count = VECTORS[name]
     words = count * DTYPES[dtype] // 4
-    body = f"{name}(r, u32(0), x, u32(tid * {count}))\n" \
-           f"{name.replace('load', 'store')}(out, u32(tid * {count}), r, u32(0))"  # fmt: skip
+    body = copying(name, count)
     one = {"kernel": "kernel", "parameters": [dtype, dtype], "threads": 32}
     ptx = kernel_ptx(vector_kernel(body), one, arch)
     vector = f".v{words}" if words > 1 else ""

@@ -20,6 +20,8 @@ from prism.ir import bind_sizes
 from prism.search import SearchOptions, search
 from prism.tune import build_space, instantiate
 from prism_kernels.cpu import kernel as kernel_module
+from prism_kernels.cpu import results as results_module
+from prism_kernels.cpu.launch import address_of
 from prism_kernels.lower import lower
 
 SIZES = {"s": 15, "t": 13, "e": 11, "d": 7}
@@ -51,11 +53,12 @@ def guarded(monkeypatch):
     def make(shape, dtype):
         size = math.prod(shape) * dtype.itemsize
         raw = np.full(size + 2 * GUARD + 64, PATTERN, np.uint8)
-        start = GUARD + -(kernel_module.address_of(raw) + GUARD) % 64
+        start = GUARD + -(address_of(raw) + GUARD) % 64
         zones.extend(((shape, raw[:start]), (shape, raw[start + size :])))
         return np.ndarray(shape, dtype, raw, start)
 
-    monkeypatch.setattr(kernel_module, "aligned_empty", make)
+    for module in (kernel_module, results_module):
+        monkeypatch.setattr(module, "aligned_empty", make)
     return lambda: [shape for shape, zone in zones if (zone != PATTERN).any()]
 
 

@@ -82,6 +82,16 @@ def l2_bytes() -> int:
     return _cache_sizes()[1]
 
 
+def l3_bytes() -> int:
+    """Bytes of the last cache."""
+    return _cache_sizes()[2]
+
+
+def streams_stores() -> bool:
+    """Whether there are stores past the caches, with a fence that we know."""
+    return platform.machine().lower() in {"x86_64", "amd64"}
+
+
 @cache
 def _cache_sizes() -> tuple[int, int, int]:
     """Bytes of the data caches of levels 1 to 3; usual sizes where the system does not say."""

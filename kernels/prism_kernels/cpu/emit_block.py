@@ -14,6 +14,7 @@ from prism_kernels.cpu.emit_contraction import emit_contraction
 from prism_kernels.cpu.emit_nest import emit_nest, identity
 from prism_kernels.cpu.places import Pack, input_pointer, output_pointer
 from prism_kernels.cpu.registers import Registers
+from prism_kernels.cpu.streamed import streamed_values
 from prism_kernels.cpu.writer import Extent, Writer
 from prism_kernels.describe import describe_node
 from prism_kernels.nests import Nest
@@ -40,6 +41,7 @@ class _Block:
         self.registers = registers
         self.plan = w.plan
         self.program = w.program
+        w.streamed = streamed_values(w.plan, registers)
 
     def emit(self) -> None:
         self._grid()
@@ -49,6 +51,8 @@ class _Block:
         if any(nest.stage not in (Stage.BEFORE, Stage.AFTER) for nest in self.plan.nests.nests):
             self._loop(0)
         self._stage(Stage.AFTER)
+        if self.w.streamed:
+            self.w.line("fence()")
 
     # -- prologue
 

@@ -110,7 +110,10 @@ def _imports(code: str) -> str:
 
     called = set(re.findall(r"\b(\w+)\(", code))
     lines = [line("intrinsics", {"FASTMATH", "signature", *(called & set(_INTRINSICS))})]
-    for module, functions_of in (("vector", {"axpy", "dot"}), ("copies", _COPIES)):
+    for module, functions_of in (
+        ("vector", {"axpy", "dot", "fence", "stream_out"}),
+        ("copies", _COPIES),
+    ):
         if found := called & functions_of:
             lines.append(line(module, found))
     return "\n".join(lines)

@@ -81,12 +81,18 @@ class _Nest:
         self.rows: dict[str, str] = {}
         """Pointer expression without the innermost index -> the variable that holds it."""
         self.order = self._loop_order()
+        self.streamed = [i for i in nest.nodes if i in w.streamed and self._is_row(i)]
         self.reductions = [i for i in nest.nodes if self._reduced_axis(i) is not None]
         # those along the innermost loop
         self.local = [i for i in self.reductions if self._reduced_axis(i) == self.order[-1]]
 
     def emit(self) -> None:
         w = self.w
+        for i in self.streamed:
+            w.kernel("stream_row", f"stream_out(lanes={w.lanes}, dtype={w.dtype!r})")
+            elements = self.program.chunk(self.order[-1])
+            maker = w.kernel(f"stack_{elements}", f"stack({elements}, {w.dtype!r})")
+            w.line(f"row{i} = {maker}()")
         self._prepare_memory()
         self._load(level=-1)
         for level, axis in enumerate(self.order[:-1]):
@@ -109,6 +115,9 @@ class _Nest:
             self._node(i)
         if self.order:
             w.close_loop(self.order[-1])
+        for i in self.streamed:
+            row, _ = self._at(self.plan.places[i], self.program.axes[i])
+            w.line(f"stream_row({row}, row{i}, {w.extent(self.order[-1])})")
         w.insert(self.mark, [f"{name} = {row}" for row, name in self.rows.items()])
         for i in self.local:
             self._finish(i)
@@ -156,7 +165,7 @@ class _Nest:
                     continue
                 self.values[j] = f"t{j}"
                 place, axes = self.plan.places[j], self.program.axes[j]
-                at = self._at(place, axes) if level == len(self.order) - 1 else None
+                at = self._position(place, axes) if level == len(self.order) - 1 else None
                 self.w.line(f"t{j} = load({at or self._outer_at(place, axes)})")
 
     def _level(self, j: ValueId) -> int:
@@ -170,8 +179,10 @@ class _Nest:
             case Map(op=op, operands=ids):
                 w.line(f"t{i} = {expression(op, [self.values[j] for j in ids], 'real')}")
                 self.values[i] = f"t{i}"
-                if i in self.plan.places:
-                    w.line(f"store({self._at(self.plan.places[i], axes)}, t{i})")
+                if i in self.streamed:
+                    w.line(f"store(row{i}, {self._at(self.plan.places[i], axes)[1]}, t{i})")
+                elif i in self.plan.places:
+                    w.line(f"store({self._position(self.plan.places[i], axes)}, t{i})")
             case Reduce() | Contract():
                 self._reduce(i)
             case Running(operand=operand):
@@ -182,7 +193,7 @@ class _Nest:
                 if i not in self.plan.in_place:
                     strides = dict(self.program.outputs[target].strides)
                     output = Place(output_pointer(self.program, target), strides)
-                    w.line(f"store({self._at(output, axes)}, {self.values[operand]})")
+                    w.line(f"store({self._position(output, axes)}, {self.values[operand]})")
             case Load() | Scalar():
                 raise AssertionError("belongs to no nest")
             case _:
@@ -195,7 +206,7 @@ class _Nest:
         if i in self.local:
             self.w.line(f"r{i} = {combine.format(f'r{i}', term)}")
             return
-        at = self._at(self.plan.places[i], self.program.axes[i])
+        at = self._position(self.plan.places[i], self.program.axes[i])
         self.w.line(f"store({at}, {combine.format(f'load({at})', term)})")
 
     def _finish(self, i: ValueId) -> None:
@@ -210,14 +221,14 @@ class _Nest:
     def _run(self, i: ValueId, value: str) -> None:
         """Move a running reference and note by how much."""
         w, place, axes = self.w, self.plan.places[i], self.program.axes[i]
-        at = self._at(place, axes)
+        at = self._position(place, axes)
         w.line(f"old = load({at})")
         w.line(f"new = maximum(old, bound({value}))")
         w.line(f"store({at}, new)")
         for (m, c), drift in self.plan.drifts.items():
             if m == i:
                 moved = "old - new" if c == 1.0 else f"{w.number(c)} * (old - new)"
-                w.line(f"store({self._at(drift, axes)}, exp({moved}))")
+                w.line(f"store({self._position(drift, axes)}, exp({moved}))")
 
     def _accumulate(self, i: ValueId, node: Accumulate, value: str) -> None:
         w, place = self.w, self.plan.places[i]
@@ -227,22 +238,33 @@ class _Nest:
             start = w.loop_start(self.program.ended(i))
             tile = w.pointer_at(place, looped, {a.dim: start for a in looped})
             row = Place(tile, place.strides)
-            w.line(f"store({self._at(row, axes)}, {value})")
+            w.line(f"store({self._position(row, axes)}, {value})")
             return
-        at = self._at(place, axes)
+        at = self._position(place, axes)
         combine = IN_ANY_ORDER["sum" if node.kind is AccumulatorKind.SUM else "max"]
         w.line(f"store({at}, {combine.format(f'load({at})', value)})")
 
     # -- addresses
 
-    def _at(self, place: Place, axes: Iterable[Axis]) -> str:
+    def _is_row(self, i: ValueId) -> bool:
+        """Whether the innermost loop writes neighbours in memory."""
+        inner = self.order[-1:]
+        return any(a in self.program.axes[i] for a in inner) and (
+            self.plan.places[i].strides[inner[0].dim] == 1
+        )
+
+    def _position(self, place: Place, axes: Iterable[Axis]) -> str:
+        """Pointer and index of the current position in the innermost loop, as arguments."""
+        return ", ".join(self._at(place, axes))
+
+    def _at(self, place: Place, axes: Iterable[Axis]) -> tuple[str, str]:
         """Pointer and index of the current position in the innermost loop."""
         inner = self.order[-1:]
         outer = [a for a in axes if a not in inner]
         row = self.w.pointer_at(place, outer)
         if row != self.w.pointer(place):
             row = self.rows.setdefault(row, f"p{len(self.rows)}")
-        return f"{row}, {self.w.index(place, [a for a in axes if a in inner])}"
+        return row, self.w.index(place, [a for a in axes if a in inner])
 
     def _outer_at(self, place: Place, axes: Iterable[Axis]) -> str:
         """Pointer and index of a position in an outer loop."""

@@ -7,7 +7,6 @@ covers.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +24,10 @@ from prism.errors import KernelError
 from prism.record import digest
 from prism_kernels.cpu.device import maximum_threads
 from prism_kernels.cpu.emit_file import runtime_digest
-from prism_kernels.cpu.launch import address_of, empty_launch_s, launch, read_all
+from prism_kernels.cpu.launch import empty_launch_s, launch, read_all
+from prism_kernels.cpu.results import Results, aligned_empty
 from prism_kernels.seal import read_sealed
 from prism_kernels.signature import Signature
-
-_ALIGN = 64
 
 Step = Callable[[Sequence[NDArray[np.generic]]], None]
 
@@ -66,6 +64,7 @@ class CpuKernel:
         self._between = tuple(aligned_empty(tuple(t["shape"]), dtype) for t in meta["between"])
         elements: int = meta["workspace_elements"] * maximum_threads()
         self._workspace = aligned_empty((elements,), dtype)
+        self._results = Results(len(self._signature.outputs))
         self._turn = threading.Lock()
 
     @property
@@ -86,7 +85,7 @@ class CpuKernel:
         """
         signature = self._signature
         signature.check_arguments(arrays)
-        outputs = tuple(aligned_empty(o.shape, signature.dtype) for o in signature.outputs)
+        outputs = tuple(self._results.empty(o.shape, signature.dtype) for o in signature.outputs)
         self._launch(arrays, outputs)
         return outputs
 
@@ -148,14 +147,6 @@ class BoundCpuKernel:
 
     def finish(self) -> None:
         """Nothing is left to do: the kernel writes the caller's arrays."""
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.generic]:
-    """An uninitialised array that starts on a cache line."""
-    size = math.prod(shape) * dtype.itemsize
-    raw = np.empty(size + _ALIGN, np.uint8)
-    start = -address_of(raw) % _ALIGN
-    return np.ndarray(shape, dtype, raw, start)
 
 
 @cache

@@ -10,7 +10,7 @@ into registers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prism_kernels.cpu.contraction import Contraction, Form
 from prism_kernels.cpu.widths import Widths
@@ -37,6 +37,9 @@ class Registers:
     lanes: int
     widths: Widths
     l2_bytes: int = 1 << 20
+    l3_bytes: int = 32 << 20
+    streams_stores: bool = False
+    """Whether it can write past the caches."""
     k_block: int = 0
     column_vectors: int = 0
     row_block: int = 0
@@ -57,19 +60,10 @@ class AxpyBlocks:
     """Whether the next block of rows is fetched while one is multiplied."""
 
 
-def registers_of(
-    vector_registers: int,
-    lanes: int,
-    widths: Widths,
-    l2_bytes: int,
-    schedule: Mapping[str, int],
-) -> Registers:
+def registers_of(machine: Registers, schedule: Mapping[str, int]) -> Registers:
     """Registers of the machine with the schedule's options."""
-    return Registers(
-        vector_registers,
-        lanes,
-        widths,
-        l2_bytes,
+    return replace(
+        machine,
         k_block=schedule.get("KB", 0),
         column_vectors=schedule.get("NV", 0),
         row_block=schedule.get("MR", 0),

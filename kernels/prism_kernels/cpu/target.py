@@ -114,9 +114,15 @@ class CpuTarget:
     def _registers(self, mu: MuGraph, dtype: str) -> Registers:
         widths = Widths.of(dtype)
         lanes = device.vector_bits() // 8 // widths.computed
-        return registers_of(
-            device.vector_registers(), lanes, widths, device.l2_bytes(), dict(mu.schedule)
+        machine = Registers(
+            device.vector_registers(),
+            lanes,
+            widths,
+            device.l2_bytes(),
+            device.l3_bytes(),
+            device.streams_stores(),
         )
+        return registers_of(machine, dict(mu.schedule))
 
 
 def _planned(mu: MuGraph, widths: Widths) -> tuple[tuple[Planned, ...], tuple[Intermediate, ...]]:

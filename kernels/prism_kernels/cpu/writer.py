@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from prism.ir import DataDim
 from prism_kernels import writer
 from prism_kernels.cpu.places import Place, Plan
-from prism_kernels.tile import Axis
+from prism_kernels.tile import Axis, ValueId
 from prism_kernels.writer import Extent
 
 __all__ = ["Extent", "Writer"]
@@ -28,6 +28,8 @@ class Writer(writer.Writer):
         self.stored = stored or dtype
         """What arguments and results are stored in, and `dtype` what all else is."""
         self.lanes = lanes
+        self.streamed: frozenset[ValueId] = frozenset()
+        """Values whose rows are written past the caches."""
         self.kernels: dict[str, str] = {}
         """Micro-kernels and buffer makers the block uses: name -> how to make it."""
 

@@ -1,10 +1,11 @@
 """Arrays that live on a GPU, whoever made them: PyTorch, CuPy, and what speaks their protocols.
 
-A kernel wants an address of C-contiguous elements and a stream; results come back in the library
-of the inputs. It moves several elements at once, so the address must be a multiple of 16 bytes:
-arrays are, and views that start somewhere inside one are copied, or refused. PyTorch and CuPy are asked in their own words, since the protocols say less: PyTorch
-gives no `__cuda_array_interface__` for a tensor that requires a gradient, and calls bfloat16 "<V2"
-there. Neither is imported: an array of theirs exists only where they are loaded.
+A kernel wants an address of C-contiguous elements and a stream; results come back in the library of
+the inputs. It moves several elements at once, so the address must be a multiple of 16 bytes: arrays
+are, and views that start somewhere inside one are copied, or refused. PyTorch and CuPy are asked in
+their own words, since the protocols say less: PyTorch gives no `__cuda_array_interface__` for a
+tensor that requires a gradient, and calls bfloat16 "<V2" there. Neither is imported: an array of
+theirs exists only where they are loaded.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from prism_kernels.cuda.stream import StreamTiling, stream_tilings
 
 CORES = (0, 1)
 """Schedule option `C`, the default first: 0 leaves contractions to tensor cores where that costs
-less, 1 never does; 2, wherever it is possible, is no choice of the tuner's but serves tests."""
+less, 1 never does. Two more serve tests and rehearsals, and are no choices of the tuner's: 2
+wherever it is possible; 3 the same, through a ring before anything else."""
 
 MOST_PERSISTENT = 64
 """Results per thread that may stay in registers over the loop."""
@@ -78,7 +79,7 @@ Tiling = ThreadTiling | CoreTiling
 def plan_contraction(problem: Problem) -> Tiling:
     """The cheapest tiling."""
     by_cores = _cheapest_of_cores(problem)
-    if by_cores is not None and problem.cores == 2:
+    if by_cores is not None and problem.cores >= 2:
         return by_cores
     by_threads = plan_by_threads(problem)
     return by_cores if by_cores is not None and by_cores.cost < by_threads.cost else by_threads
@@ -88,7 +89,8 @@ def _cheapest_of_cores(problem: Problem) -> CoreTiling | None:
     """The cheapest tiling for tensor cores, where they are wanted and can."""
     if problem.cores == 1:
         return None
-    found = chain[CoreTiling](stream_tilings(problem), pipeline_tilings(problem))
+    rings, streams = list(pipeline_tilings(problem)), stream_tilings(problem)
+    found = rings if problem.cores == 3 and rings else chain[CoreTiling](streams, rings)
     return min(found, key=lambda t: t.cost, default=None)
 
 
@@ -223,9 +225,7 @@ def _tiling(
     return ThreadTiling(layout, tile, persists, staged, cost, vectors)
 
 
-def _vectors(
-    problem: Problem, layout: Layout, staged: tuple[bool, bool]
-) -> tuple[bool, bool]:
+def _vectors(problem: Problem, layout: Layout, staged: tuple[bool, bool]) -> tuple[bool, bool]:
     """Whether each operand is read several neighbours at a time."""
     wide = dict(layout.shares)
     left, right = (
@@ -275,4 +275,6 @@ def _load_cost(operand: Operand, layout: Layout, *, is_staged: bool, is_vector: 
     at_once = 1
     if is_vector and operand.near is not None:
         at_once = min(operand.run, layout[operand.near].width)
-    return (GLOBAL_LOAD + SECTOR * sectors) / at_once + (CONVERT if operand.element_bytes < 4 else 0)
+    return (GLOBAL_LOAD + SECTOR * sectors) / at_once + (
+        CONVERT if operand.element_bytes < 4 else 0
+    )

@@ -155,7 +155,9 @@ class ContractionEmitter:
         passes = [f"q_{name}"] * self._has_rounds(axis) + [f"o_{name}"] * several
         steps = " + ".join(passes)
         if steps and share.threads > 1:
-            steps = f"({steps}) * {share.threads}" if len(passes) > 1 else f"{steps} * {share.threads}"
+            steps = (
+                f"({steps}) * {share.threads}" if len(passes) > 1 else f"{steps} * {share.threads}"
+            )
         mine = self.w.coordinate(share)
         start = f"{mine} * {share.width}" if mine != "0" else ""
         return " + ".join(t for t in (steps, start) if t) or "0"

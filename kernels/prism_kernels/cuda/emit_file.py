@@ -52,7 +52,9 @@ def emit_file(functions: Sequence[str], title: str, header: Sequence[str]) -> st
         title=title,
         header="\n".join(header),
         runtime=runtime_digest(),
-        imports="\n".join(_import(module, used & names) for module, names in MODULES.items()).strip(),
+        imports="\n".join(
+            _import(module, used & names) for module, names in MODULES.items()
+        ).strip(),
         functions=text,
     )
 

@@ -41,7 +41,6 @@ class Share:
         """How many groups of `lanes` there are, each in a warp of its own."""
         return self.threads // self.lanes
 
-
     def within(self, extent: int) -> Share:
         """The least share that deals an axis of this extent in the same way."""
         groups = -(-extent // self.width)
@@ -88,7 +87,9 @@ class Layout:
         """The same layout with `width` neighbours of a dim at a time."""
         if dim not in dict(self.shares):
             return Layout((*self.shares, (dim, Share(width=width))))
-        return Layout(tuple((d, replace(s, width=width) if d == dim else s) for d, s in self.shares))
+        return Layout(
+            tuple((d, replace(s, width=width) if d == dim else s) for d, s in self.shares)
+        )
 
 
 def power_above(n: int) -> int:

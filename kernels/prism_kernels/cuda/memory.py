@@ -164,11 +164,24 @@ class _Barriers:
         """What was touched since the last barrier."""
 
     def find(self) -> frozenset[tuple[Stage, int]]:
-        """The steps that a barrier comes before."""
+        """The steps that a barrier comes before.
+
+        One that was found early may be idle beside those that were found later in a loop.
+        """
+        self._walk_all()
+        for place in sorted(self.found, reverse=True):
+            needed, self.found = self.found, self.found - {place}
+            self._walk_all()
+            if len(self.found) >= len(needed):
+                self.found = needed
+        return frozenset(self.found)
+
+    def _walk_all(self) -> None:
+        """Walk all steps, and put barriers where they are missing."""
+        self.since = Touched()
         self._walk(Stage.BEFORE)
         self._walk_again(self._walk_outer, 0)
         self._walk(Stage.AFTER)
-        return frozenset(self.found)
 
     def _walk_again(self, walk: Callable[[], None], number: int) -> None:
         """Walk a loop's steps until they may follow themselves: twice at least, if they do."""

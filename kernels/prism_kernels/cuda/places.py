@@ -61,7 +61,7 @@ less, 1 never; 2, wherever it is possible, is no choice of the tuner's but serve
 MOST_PARTIALS = 16
 """Numbers per thread that a reduction may keep in registers over the loop."""
 BUFFER_WIDTH = 2
-"""Neighbours that a thread takes at a time where they are in a buffer too: w lanes meet in a bank."""
+"""Neighbours a thread takes at a time where they are in a buffer too: lanes meet in a bank."""
 STAGE_BYTES = 48 << 10
 """A larger tile is not staged for a contraction ..."""
 SHARED_READ_BYTES = 8 << 10
@@ -260,7 +260,9 @@ class _Planner:
     def _width(self, nest: Nest, lane: Axis) -> int:
         """How many neighbours along the lane axis a thread of a nest takes at a time."""
         program = self.program
-        own = {i for i in nest.nodes if isinstance(program.nodes[i], Map) and not self._is_stored(i)}
+        own = {
+            i for i in nest.nodes if isinstance(program.nodes[i], Map) and not self._is_stored(i)
+        }
         widths, is_buffered = [1], False
         for v in {v for i in nest.nodes for v in (i, *reads(program.nodes[i]))} - own:
             node = program.nodes[v]

@@ -36,6 +36,7 @@ from prism_kernels.cuda.emit import (
 )
 from prism_kernels.cuda.gpu import device_of, gpu_backend
 from prism_kernels.cuda.kernel import CudaKernel, load_cuda_kernel
+from prism_kernels.cuda.pipeline import PipelineTiling
 from prism_kernels.cuda.places import STAGING, THREADS
 from prism_kernels.cuda.rehearsal import smaller
 from prism_kernels.cuda.runtime import runtime_digest
@@ -129,7 +130,8 @@ class OfflineTarget(GpuTarget):
         simulator = LockstepTarget(self._gpu)
         wanted = self._by_cores(mu, dtype)
         # tensor cores are tried wherever they can, also where so little work would not pay
-        forced = replace(mu, schedule=tuple({**dict(mu.schedule), "C": 2}.items()))
+        cores = 3 if PipelineTiling in wanted else 2
+        forced = replace(mu, schedule=tuple({**dict(mu.schedule), "C": cores}.items()))
         found = [s for s in smaller(forced if wanted else mu) if not simulator.refusal(s, dtype)]
         alike = (s for s in found if self._by_cores(s, dtype) == wanted)
         small = next(alike, found[0] if found else None)

@@ -92,7 +92,7 @@ def _parts(plan: Plan, name: str, stage: Stage) -> int:
 
 
 def array_bytes(program: TileProgram, plan: Plan, *, between: bool) -> float:
-    """The arrays that a kernel reads or writes, each once: the tensors between kernels, or others."""
+    """The arrays that a kernel reads or writes, each once: those between kernels, or the others."""
     sizes: dict[int, int] = {}
     for i, node in enumerate(program.nodes):
         match node:

@@ -16,6 +16,7 @@ from kernels.programs import (
     run_filled,
 )
 
+from prism.dtypes import TOLERANCES, dtype_of
 from prism.ir import parse_program
 from prism_kernels.lower import lower, tile_programs
 from prism_kernels.tile import Accumulate, Map, Reduce, Running
@@ -259,3 +260,29 @@ def test_rows_far_apart_keep_a_reference_each_where_each_is_divided_by_its_sum(c
     counts = {"x": 1, **({"i": 2} if loop else {})}
     (out,) = run_filled(compiled(mugraph(POOLED, sizes, {}, loop, counts)), (x,))
     assert relative_error(out, softmax(x).sum(0)) <= TOLERANCE["float32"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [("float32", 1e4), ("float16", 100), ("bfloat16", 1e4)]
+)
+@pytest.mark.parametrize("loop", [None, "l"])
+def test_logits_as_large_as_a_dtype_takes_give_what_stable_softmax_gives(
+    compiled, rng, dtype, largest, loop
+):
+    sizes = {"b": 2, "g": 3, "l": 53, "d": 12, "e": 18}
+    counts = {"x": 2, **({"i": 4} if loop else {})}
+    kernel = compiled(mugraph(ATTENTION, sizes, {"x": "b"}, loop, counts), dtype)
+    arrays = random_arguments(ATTENTION, sizes, rng)
+    scores = 0.125 * np.einsum("bgd,bld->bgl", *(a.astype(np.float64) for a in arrays[:2]))
+    arrays = (arrays[0] * np.float32(largest / np.abs(scores).max()), *arrays[1:])
+    q, k, v = (a.astype(dtype_of(dtype)) for a in arrays)
+    (out,) = run_filled(kernel, (q, k, v))
+    exact = (a.astype(np.float64) for a in (q, k))
+    scores = 0.125 * np.einsum("bgd,bld->bgl", *exact)
+    assert np.abs(scores).max() > 0.99 * largest
+    expected = np.einsum("bgl,ble->bge", softmax(scores), v.astype(np.float64))
+    assert np.isfinite(out.astype(np.float64)).all()
+    # scores are sums in float32: of 1e4, eight digits leave four behind the point
+    assert relative_error(out.astype(np.float64), expected) <= max(
+        TOLERANCES[dtype], 1e-7 * largest
+    )

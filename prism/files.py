@@ -84,7 +84,7 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: {_reason(error)}") from error
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str | bytes) -> None:
     """Write a file so that a reader sees all of it or the old one, whoever else writes.
 
     A link stays one: the file it leads to is written. An existing file keeps its mode.
@@ -94,7 +94,7 @@ def write_atomically(path: Path, text: str) -> None:
     """
     draft = None
     try:
-        content = text.encode()
+        content = text.encode() if isinstance(text, str) else text
         target, mode = _target(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex}")

@@ -28,6 +28,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "optimize": ("prism.cli.optimize", "Search and tune in one go, cached."),
         "verify": ("prism.cli.verify", "Is one program equal to another, for all sizes?"),
         "bench": ("prism.cli.bench", "Time the tuned kernel beside other implementations."),
+        "sweep": ("prism.cli.sweep", "Run a grid of experiments, resumable, one line per cell."),
+        "report": ("prism.cli.report", "Runs as one page: tables, charts, drawn graphs."),
         "show": ("prism.cli.show", "Print a search artifact, or one of its graphs."),
         "list": ("prism.cli.listing", "List what is installed: workloads, encodings, ..."),
         "axioms": ("prism.cli.axioms", "The axiom files that verification uses."),

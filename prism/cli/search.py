@@ -12,11 +12,11 @@ from rich.table import Table
 
 from prism.artifact import FoundGraph, save_artifact
 from prism.cli.answer import Answer, Status
-from prism.cli.describe import graph_json, graph_line, mapping_line
 from prism.cli.inputs import check_output
 from prism.cli.params import budget_option, only, search_options, situation_options
 from prism.cli.render import seconds, table
 from prism.cli.run import Bar, Run, answering
+from prism.describe import graph_json, graph_line, mapping_line
 from prism.egraph import load_axioms
 from prism.errors import UsageError
 from prism.frontend import load_program

@@ -8,8 +8,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from kernels.cases import RMSNORM_FORMS, contraction
-from kernels.legal import mugraph
+from kernels.cases import CONTRACTIONS, RMSNORM_FORMS, contraction
+from kernels.legal import mugraph, random_mugraph
 from kernels.programs import (
     ATTENTION,
     LINEAR,
@@ -171,6 +171,20 @@ def test_infinities_and_nan_stay_where_they_are(rng):
     (expected,) = evaluate(MATMUL, {"x": x, "w": w})
     np.testing.assert_array_equal(np.isnan(out), np.isnan(expected))
     np.testing.assert_array_equal(np.isinf(out), np.isinf(expected))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_graphs_are_right_where_tensor_cores_do_what_they_can(seed):
+    random = Random(seed)
+    layouts = [contraction(layout) for layout in CONTRACTIONS]
+    program = random.choice([RMSNORM, RMSNORM_DIVIDED_LAST, SOFTMAX_MATMUL, ATTENTION, *layouts])
+    extents = (1, 3, 8, 16, 24, 34, 40)
+    sizes = {d: random.choice(extents) for d in program.size_names}
+    mu = random_mugraph(program, sizes, seed)
+    arguments = random_arguments(program, sizes, np.random.default_rng(seed))
+    options = {"T": random.choice((32, 64, 128)), "C": random.choice((2, 3))}
+    for dtype in ("float16", "bfloat16"):
+        assert_computes(mu, arguments, dtype, seed=seed, **options)
 
 
 # -- which are chosen

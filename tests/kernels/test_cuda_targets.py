@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernels.cases import GRAM
 from kernels.legal import mugraph, random_mugraph
 from kernels.programs import MATMUL, RMSNORM_DIVIDED_LAST, STABLE_SOFTMAX, random_arguments
 from kernels.simulated import assert_computes
@@ -119,6 +120,13 @@ def test_a_rehearsal_keeps_the_graph_and_its_loops_at_sizes_for_the_simulator():
     assert dict(found.mu.par_sizes[0]) == {"x": 2, "i": 2}
     assert max(dict(found.mu.sizes).values()) <= 48
     assert found.target.measures
+
+
+def test_a_rehearsal_keeps_dims_of_one_size_alike():
+    mu = mugraph(GRAM, {"n": 1000, "d": 64}, {"x": "m"}, None, {"x": 7})  # m = n, and is ragged
+    for small in smaller(mu):
+        sizes = dict(small.sizes)
+        assert sizes["n"] == sizes["m"] < 1000
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))

@@ -29,6 +29,7 @@ from prism.ir import (
 )
 from prism_kernels.cpu.places import plan as plan_cpu
 from prism_kernels.cpu.target import CpuTarget
+from prism_kernels.cpu.widths import Widths
 from prism_kernels.cuda.emit import emit as emit_cuda
 from prism_kernels.cuda.places import plan as plan_cuda
 from prism_kernels.lower import lower, tile_programs
@@ -204,7 +205,7 @@ def test_what_only_a_thread_graph_reads_is_in_registers():
     inner_count = 0
     for program in range_safe_programs():
         users = program.users()
-        plans = (plan_cpu(program, 4), plan_cuda(program, "float32", {}))
+        plans = (plan_cpu(program, Widths.of("float32")), plan_cuda(program, "float32", {}))
         for unit in thread_units(program):
             inner = [i for i in unit if users[i] and set(users[i]) <= set(unit)]
             inner_count += len(inner)

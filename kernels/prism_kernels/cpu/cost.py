@@ -57,7 +57,7 @@ VECTOR_OPS_PER_S = 3.5e9
 SWITCH_S = 4e-3
 """When kernels of ours and the library's take turns: the threads of each go on spinning for a
 while after their work, where the other's want to run (measured: 4-20 ms)."""
-LIBRARY_STREAM = 0.5
+LIBRARY_STREAM = 0.35
 """What a product by NumPy reaches of the bandwidth where it has few rows."""
 
 OP_WEIGHTS = {

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from prism.dtypes import computed_in
-from prism_kernels.cpu import copies, formats, functions, intrinsics, vector
+from prism_kernels.cpu import copies, formats, functions, intrinsics, stores, vector
 from prism_kernels.cpu.emit_block import emit_block
 from prism_kernels.cpu.library import LibraryCall, emit_call
 from prism_kernels.cpu.places import Planned
@@ -111,7 +111,8 @@ def _imports(code: str) -> str:
     called = set(re.findall(r"\b(\w+)\(", code))
     lines = [line("intrinsics", {"FASTMATH", "signature", *(called & set(_INTRINSICS))})]
     for module, functions_of in (
-        ("vector", {"axpy", "dot", "fence", "stream_out"}),
+        ("vector", {"axpy", "dot"}),
+        ("stores", {"fence", "stream_out"}),
         ("copies", _COPIES),
     ):
         if found := called & functions_of:
@@ -123,6 +124,7 @@ def _imports(code: str) -> str:
 def runtime_digest() -> str:
     """A digest of the modules that emitted files import: machine code made with others is stale."""
     sources = (
-        Path(str(m.__file__)).read_bytes() for m in (copies, formats, functions, intrinsics, vector)
+        Path(str(m.__file__)).read_bytes()
+        for m in (copies, formats, functions, intrinsics, stores, vector)
     )
     return hashlib.sha256(b"\0".join(sources)).hexdigest()[:12]

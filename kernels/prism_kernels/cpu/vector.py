@@ -40,7 +40,8 @@ Step = Callable[[ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
 """The body of a counted loop: index and carried values to carried values."""
 
 
-def _const(value: int) -> ir.Constant:
+def constant(value: int) -> ir.Constant:
+    """A 64-bit integer."""
     return ir.Constant(I64, value)
 
 
@@ -124,7 +125,7 @@ class Vectors:
         function = self.declare("llvm.prefetch.p0", ir.VoidType(), [byte, I32, I32, I32])
         width = element_bytes(pointer.type.pointee)
         for start in range(0, vectors * self.lanes * width, _CACHE_LINE_BYTES):
-            place = self.builder.bitcast(self.at(pointer, _const(start // width)), byte)
+            place = self.builder.bitcast(self.at(pointer, constant(start // width)), byte)
             read, second_level, data = (ir.Constant(I32, i) for i in (0, 2, 1))
             self.builder.call(function, [place, read, second_level, data])
 
@@ -171,11 +172,11 @@ class Vectors:
         builder.branch(head)
         builder.position_at_end(head)
         k = builder.phi(I64)
-        k.add_incoming(_const(0), entry)
+        k.add_incoming(constant(0), entry)
         values = [builder.phi(v.type) for v in carried]
         for phi, value in zip(values, carried, strict=True):
             phi.add_incoming(value, entry)
-        following = builder.add(k, _const(step))
+        following = builder.add(k, constant(step))
         builder.cbranch(builder.icmp_signed("<=", following, stop), inside, after)
         builder.position_at_end(inside)
         updated = body(k, values)
@@ -211,14 +212,14 @@ def axpy(  # noqa: PLR0913 - the options of one family of kernels
     ) -> ir.Value:
         acc, acc_row, x, x_row, x_k, w, w_k, depth, columns, later, later_k = args
         v = Vectors(builder, LLVM_TYPES[element], lanes)
-        starts = [_const(j * lanes) for j in range(vectors)]
+        starts = [constant(j * lanes) for j in range(vectors)]
         masks = [v.mask(builder.sub(columns, s)) for s in starts] if masked else []
 
         def read(pointer: ir.Value, j: int) -> ir.Value:
             place = v.at(pointer, starts[j])
             return v.masked_load(place, masks[j]) if masked else v.load(place)
 
-        acc_rows = [v.at(acc, builder.mul(acc_row, _const(m))) for m in range(rows)]
+        acc_rows = [v.at(acc, builder.mul(acc_row, constant(m))) for m in range(rows)]
         first = [v.zero if fresh else read(p, j) for p in acc_rows for j in range(vectors)]
 
         def step(k: ir.Value, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
@@ -229,7 +230,9 @@ def axpy(  # noqa: PLR0913 - the options of one family of kernels
             column = v.at(x, builder.mul(k, x_k))
             out = []
             for m in range(rows):
-                factor = v.splat(load_element(builder, v.at(column, builder.mul(x_row, _const(m)))))
+                factor = v.splat(
+                    load_element(builder, v.at(column, builder.mul(x_row, constant(m))))
+                )
                 out += [v.fma(factor, ws[j], sums[m * vectors + j]) for j in range(vectors)]
             return out
 
@@ -284,10 +287,10 @@ def dot(  # noqa: PLR0913 - the options of one family of kernels
         def step(
             k: ir.Value, sums: Sequence[ir.Value], read: Callable[[ir.Value], ir.Value]
         ) -> Sequence[ir.Value]:
-            ws = [read(v.at(w, builder.mul(w_row, _const(u)), k)) for u in range(count)]
+            ws = [read(v.at(w, builder.mul(w_row, constant(u)), k)) for u in range(count)]
             out = []
             for m in range(rows):
-                xs = read(v.at(x, builder.mul(x_row, _const(m)), k))
+                xs = read(v.at(x, builder.mul(x_row, constant(m)), k))
                 out += [v.fma(xs, ws[u], sums[m * count + u]) for u in range(count)]
             return out
 
@@ -302,7 +305,7 @@ def dot(  # noqa: PLR0913 - the options of one family of kernels
             for i in range(0, len(part), count):
                 width = min(count, lanes)
                 sums_of_row = builder.shuffle_vector(totals, totals, v.pick(range(i, i + width)))
-                place = v.at(s, builder.mul(s_row, _const((group + i) // count)))
+                place = v.at(s, builder.mul(s_row, constant((group + i) // count)))
                 _store_sums(v, sums_of_row, place, add=add)
         return context.get_dummy_value()
 
@@ -345,62 +348,3 @@ def _store_sums(v: Vectors, sums: ir.Value, place: ir.Value, *, add: bool) -> No
     if add:
         sums = v.builder.fadd(v.load(place, sums.type.count), sums)
     v.store(sums, place)
-
-
-@cache
-def stream_out(*, lanes: int, dtype: str) -> Intrinsic:
-    """The copy target[k] = source[k] for k < count, past the caches (x86 only)."""
-    element = NUMBA_TYPES[dtype]
-
-    def build(
-        context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
-    ) -> ir.Value:
-        target, source, count = args
-        v = Vectors(builder, LLVM_TYPES[element], lanes)
-        size = element_bytes(LLVM_TYPES[element])
-        vector = lanes * size
-        # up to where the target is aligned, which these stores require
-        behind = builder.and_(builder.ptrtoint(target, I64), _const(vector - 1))
-        to_line = builder.udiv(
-            builder.and_(builder.sub(_const(vector), behind), _const(vector - 1)), _const(size)
-        )
-        head = builder.select(builder.icmp_signed("<", to_line, count), to_line, count)
-        mask = v.mask(head)
-        v.masked_store(v.masked_load(source, mask), target, mask)
-        to, start = v.at(target, head), v.at(source, head)
-        once = builder.module.add_metadata([ir.Constant(I32, 1)])
-
-        def step(k: ir.Value, carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            place = builder.bitcast(v.at(to, k), v.kind.as_pointer())
-            store = builder.store(v.load(v.at(start, k)), place)
-            store.align = vector
-            store.set_metadata("nontemporal", once)
-            return carried
-
-        rest = builder.sub(count, head)
-        k, _ = v.counted_loop(rest, lanes, [], step)
-        mask = v.mask(builder.sub(rest, k))
-        v.masked_store(v.masked_load(v.at(start, k), mask), v.at(to, k), mask)
-        return context.get_dummy_value()
-
-    @intrinsic
-    def kernel(_context: Context, target: NumbaType, source: NumbaType, count: NumbaType) -> Typed:
-        del count
-        return types.void(target, source, types.intp), build
-
-    return kernel  # type: ignore[no-any-return]
-
-
-@intrinsic
-def fence(_context: Context) -> Typed:
-    """Wait until what was streamed out is in memory (x86 only)."""
-
-    def build(
-        context: Context, builder: ir.IRBuilder, _signature: NumbaType, _args: Sequence[ir.Value]
-    ) -> ir.Value:
-        name, kind = "llvm.x86.sse.sfence", ir.FunctionType(ir.VoidType(), [])
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        builder.call(function, [])
-        return context.get_dummy_value()
-
-    return types.void(), build

@@ -120,7 +120,7 @@ def kernel_function(text: str, where: str, kernel: str = "kernel") -> Callable[.
 def kernel_signature(launch: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a Numba type
     """The type of the kernel: nothing back, a pointer for each parameter."""
     intrinsics = importlib.import_module("prism_kernels.cuda.intrinsics")
-    types = importlib.import_module("numba.types")
+    types = importlib.import_module("prism_kernels.cuda.frontend").types
     return types.void(*(intrinsics.pointer_to(dtype) for dtype in launch["parameters"]))
 
 
@@ -133,24 +133,15 @@ def _capability(arch: str) -> tuple[int, int]:
 def _to_ltoir(
     function: Callable[..., None], launch: Mapping[str, Any], arch: str, where: str
 ) -> bytes:
-    cuda = importlib.import_module("numba.cuda")
+    frontend = importlib.import_module("prism_kernels.cuda.frontend")
     capability = _capability(arch)
     try:
-        ltoir, _ = cuda.compile(
-            function,
-            kernel_signature(launch),
-            cc=capability,
-            device=False,
-            debug=False,  # whatever the environment asks of Numba
-            opt=True,
-            fastmath=False,
-            abi="numba",
-            output="ltoir",
-            launch_bounds=launch["threads"],
+        ltoir: bytes = frontend.to_ltoir(
+            function, kernel_signature(launch), capability, launch["threads"]
         )
     except Exception as error:  # Numba and NVVM have many, none of ours
         raise KernelError(f"{where}: does not compile for {arch}: {one_line(error)}") from error
-    return bytes(ltoir)
+    return ltoir
 
 
 @contextlib.contextmanager

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
-from numba import types
-from numba.cuda.extending import intrinsic
 
+from prism_kernels.cuda.frontend import intrinsic, types
 from prism_kernels.cuda.functions import FUNCTIONS, LARGEST
 
 f32 = types.float32

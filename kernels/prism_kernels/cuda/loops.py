@@ -15,11 +15,15 @@ import ast
 from collections.abc import Sequence
 
 from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
-from numba import types
-from numba.cuda import cgutils
-from numba.cuda.core.imputils import RefType, iternext_impl
-from numba.cuda.extending import intrinsic, lower_builtin
 
+from prism_kernels.cuda.frontend import (
+    RefType,
+    cgutils,
+    intrinsic,
+    iternext_impl,
+    lower_builtin,
+    types,
+)
 from prism_kernels.cuda.intrinsics import Context, NumbaType, Typed
 
 SPAN = types.RangeType(types.uint32)

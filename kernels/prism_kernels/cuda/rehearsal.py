@@ -20,9 +20,15 @@ CHUNKS = 2
 
 def smaller(mu: MuGraph) -> Iterator[MuGraph]:
     """The muGraph at smaller and smaller sizes."""
+    # dims of one size, such as e and its alias e', keep one
+    alike = {info.name: info.size for info in mu.graph.program.dims}
+    ragged = {alike.get(dim, dim) for dim, size in mu.sizes if _is_ragged(mu, dim, size)}
+    fixed = {info.size for info in mu.graph.program.dims if info.fixed is not None}
     for extent in EXTENTS:
         sizes = {
-            dim: min(size, _ragged(extent, size) if _is_ragged(mu, dim, size) else extent)
+            dim: min(size, _ragged(extent, size) if alike.get(dim, dim) in ragged else extent)
+            if alike.get(dim, dim) not in fixed
+            else size
             for dim, size in mu.sizes
         }
         yield replace(mu, sizes=tuple(sizes.items()), par_sizes=_counts(mu, sizes))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 MODULES = (
     "dialect.py",
+    "frontend.py",
     "functions.py",
     "intrinsics.py",
     "loops.py",

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
-from numba import types
-from numba.cuda.extending import intrinsic
 
+from prism_kernels.cuda.frontend import intrinsic, types
 from prism_kernels.cuda.intrinsics import (
     F32,
     I64,
@@ -68,9 +67,12 @@ def _assemble(  # noqa: PLR0913 - an instruction has that many parts
     *,
     operands: str,
     has_effect: bool = False,
+    is_collective: bool = False,
 ) -> ir.Value:
+    """An instruction; one that a warp carries out together never moves into a branch."""
     kind = ir.FunctionType(result, [arg.type for arg in args])
-    return builder.call(ir.InlineAsm(kind, text, operands, side_effect=has_effect), list(args))
+    assembly = ir.InlineAsm(kind, text, operands, side_effect=has_effect)
+    return builder.call(assembly, list(args), attrs=("convergent",) if is_collective else ())
 
 
 def _results(kind: ir.Type, count: int) -> ir.Type:
@@ -206,7 +208,7 @@ def _matrices(mode: str) -> Intrinsic:
             row = _shared_address(context, builder, shared, args[2:])
             found = _assemble(
                 builder, _results(I32, 4), [row], text,
-                operands="=r,=r,=r,=r,r,~{memory}", has_effect=True,
+                operands="=r,=r,=r,=r,r,~{memory}", has_effect=True, is_collective=True,
             )  # fmt: skip
             _put(context, builder, words, args[:2], found)
             return context.get_dummy_value()
@@ -251,7 +253,10 @@ def _multiply(shape: str, dtype: str, constraint: str) -> Intrinsic:
             if constraint == "r":
                 factors = [builder.bitcast(value, I32) for value in factors]
             old = _get(context, builder, totals, args[:2], 4)
-            new = _assemble(builder, _results(F32, 4), [*factors, *old], text, operands=operands)
+            new = _assemble(
+                builder, _results(F32, 4), [*factors, *old], text,
+                operands=operands, is_collective=True,
+            )  # fmt: skip
             _put(context, builder, totals, args[:2], new)
             return context.get_dummy_value()
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
-from numba import types
-from numba.cuda.extending import intrinsic
 
 from prism_kernels.cuda.dialect import DTYPES
+from prism_kernels.cuda.frontend import intrinsic, types
 from prism_kernels.cuda.intrinsics import (
     FROM_STORED,
     I16,

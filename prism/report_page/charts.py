@@ -1,0 +1,191 @@
+"""Which charts a grid has, as data: groups of bars or lines over a common axis.
+
+A chart is chosen by what the cells have, never by a grid's name. It carries its numbers, so it can
+be drawn, written as a table, or both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from prism.report_page.measures import (
+    BY_NAME,
+    OPERATORS,
+    SEED,
+    Measure,
+    compared,
+    flat,
+    main_measure,
+    middle,
+    others,
+    title,
+    values,
+    varying,
+)
+from prism.report_page.views import STAGES, View
+
+MOST_GROUPS = 24
+MOST_SERIES = 10
+"""More cannot be told apart; the table has all."""
+
+LEAST_POINTS = 3
+"""Fewer make no curve."""
+
+NO_QUANTITY = ("seed", "timeout_s", "cpus")
+"""Numbers of a grid that nothing scales with."""
+
+Series = tuple[str, tuple[float | None, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Bars (a group for each text of `places`) or lines (over the numbers of `points`)."""
+
+    name: str
+    title: str
+    y: str
+    series: tuple[Series, ...]
+    places: tuple[str, ...] = ()
+    points: tuple[float, ...] = ()
+    x: str = ""
+    is_count: bool = False
+    """Whether y counts something; else it is in seconds."""
+    left_out: int = 0
+    """Groups or series beyond those shown."""
+
+
+def charts_of(views: Sequence[View]) -> tuple[Chart, ...]:
+    """The charts of a grid's cells."""
+    return (*_kernel_bars(views), *_funnel(views), *_ablation(views), *_curves(views))
+
+
+def _kernel_bars(views: Sequence[View]) -> Iterator[Chart]:
+    """Kernel times of all contestants, a group of bars for each cell."""
+    timed = [view for view in views if view.kernel_s is not None]
+    if len(timed) < 2 and not any(view.contestants for view in timed):
+        return  # one bar compares nothing
+    shown, names = timed[:MOST_GROUPS], varying(timed)
+    rivals = list(dict.fromkeys(c.name for v in shown for c in v.contestants if c.name != "prism"))
+    series: list[Series] = [("prism", tuple(view.kernel_s for view in shown))]
+    for rival in rivals[: MOST_SERIES - 1]:
+        found = [{c.name: c.median_s for c in view.contestants}.get(rival) for view in shown]
+        series.append((rival, tuple(found)))
+    yield Chart(
+        "kernels",
+        "Kernel times",
+        "median",
+        tuple(series),
+        places=tuple(title(view, names) for view in shown),
+        left_out=len(timed) - len(shown),
+    )
+
+
+def _funnel(views: Sequence[View]) -> Iterator[Chart]:
+    """How many candidates each stage of the search left."""
+    searched = [view for view in views if view.search is not None and view.search.stages]
+    if not searched:
+        return
+    names, shown = varying(searched), searched[:MOST_SERIES]
+    stages = [s for s in STAGES if any(dict(v.search.stages).get(s) for v in shown if v.search)]
+    series = tuple(
+        (title(view, names), tuple(dict(view.search.stages).get(stage) for stage in stages))
+        for view in shown
+        if view.search is not None
+    )
+    yield Chart(
+        "funnel",
+        "Search funnel",
+        "candidates",
+        series,
+        places=tuple(stage.replace("_", " ") for stage in stages),
+        is_count=True,
+        left_out=len(searched) - len(shown),
+    )
+
+
+def _ablation(views: Sequence[View]) -> Iterator[Chart]:
+    """For each axis that says how: its values side by side, for each of the other labels."""
+    if (measure := main_measure(views)) is None:
+        return
+    for axis in compared(views):
+        found = pivot(views, axis, measure)
+        columns = values(views, axis)
+        shown = found[:MOST_GROUPS]
+        yield Chart(
+            f"by-{axis}",
+            f"{measure.heading.capitalize()} time by {axis}",
+            "time",
+            tuple(
+                (column or "none", tuple(row[i] for _, row in shown))
+                for i, column in enumerate(columns[:MOST_SERIES])
+            ),
+            places=tuple(name for name, _ in shown),
+            left_out=len(found) - len(shown) + max(len(columns) - MOST_SERIES, 0),
+        )
+
+
+def pivot(
+    views: Sequence[View], axis: str, measure: Measure
+) -> list[tuple[str, tuple[float | None, ...]]]:
+    """Rows by the other labels, columns by the values of an axis; medians over seeds."""
+    names = [name for name in varying(views) if name not in (axis, SEED)]
+    cells: dict[tuple[str, ...], dict[str, list[float | None]]] = {}
+    for view in views:
+        row = cells.setdefault(others(view, names), {})
+        row.setdefault(view.cell.labels.get(axis, ""), []).append(measure.of(view))
+    return [
+        (
+            ", ".join(filter(None, key)) or "all cells",
+            tuple(middle(row.get(value, [])) for value in values(views, axis)),
+        )
+        for key, row in cells.items()
+    ]
+
+
+def _curves(views: Sequence[View]) -> Iterator[Chart]:
+    """A measure over each number that varies: sizes, limits, operators of the program."""
+    settings = [flat(view) for view in views]
+    for name in dict.fromkeys(key for each in settings for key in each):
+        numbers = [each.get(name) for each in settings]
+        if name in NO_QUANTITY or not _is_quantity(numbers):
+            continue
+        for measure in (BY_NAME["search_s"], BY_NAME["kernel_s"]):
+            yield from _curve(views, settings, name, measure)
+
+
+def _is_quantity(found: Sequence[object]) -> bool:
+    numbers = [x for x in found if isinstance(x, int | float) and not isinstance(x, bool)]
+    return len(set(numbers)) >= LEAST_POINTS and all(x is None or x in numbers for x in found)
+
+
+def _curve(
+    views: Sequence[View], settings: Sequence[dict[str, object]], name: str, measure: Measure
+) -> Iterator[Chart]:
+    """One chart: a line for each combination of the other settings."""
+    ignored = {name, SEED, *(("program",) if name == OPERATORS else (OPERATORS,))}
+    keys = dict.fromkeys(key for each in settings for key in each if key not in ignored)
+    differing = [key for key in keys if len({str(each.get(key)) for each in settings}) > 1]
+    lines: dict[str, dict[float, list[float | None]]] = {}
+    for view, each in zip(views, settings, strict=True):
+        point = each.get(name)
+        if isinstance(point, int | float) and measure.of(view) is not None:
+            line = ", ".join(f"{key} {each[key]}" for key in differing if key in each)
+            lines.setdefault(line or "all", {}).setdefault(point, []).append(measure.of(view))
+    lines = {line: found for line, found in lines.items() if len(found) >= LEAST_POINTS}
+    if not lines:
+        return
+    points = sorted({point for found in lines.values() for point in found})
+    series = tuple(
+        (line, tuple(middle(found.get(point, [])) for point in points))
+        for line, found in lines.items()
+    )
+    yield Chart(
+        f"{measure.name}-over-{name}",
+        f"{measure.heading.capitalize()} time over {name}",
+        "time",
+        series[:MOST_SERIES],
+        points=tuple(points),
+        x=name,
+        left_out=max(len(series) - MOST_SERIES, 0),
+    )

@@ -1,0 +1,363 @@
+"""One cell, run: its commands as processes, one after the other, and the line they make.
+
+A job is all that another machine needs to run a cell; the function that runs it knows neither the
+grid nor the file that lines go to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from prism.errors import PrismError, UsageError
+from prism.operators import package_texts
+from prism.plugins import Group, load
+from prism.record import digest, now, versions
+from prism.sweep.cell import Cell, CellOutcome
+from prism.sweep.grid import Grid, Planned
+from prism.sweep.settings import (
+    ARTIFACT,
+    AXIOMS,
+    KERNEL,
+    SAVED,
+    TIMED,
+    TIMEOUT_S,
+    TRIALS,
+    UNKEYED,
+    command_lines,
+    files_of,
+)
+
+MAX_FILE = 2**20
+"""Bytes of a file that go into a line."""
+MAX_MESSAGE = 2000
+
+SOLVERS = ("egglog", "ortools", "z3-solver")
+RIVALS = ("torch", "onnxruntime")
+
+KEPT: Mapping[str, str] = {
+    ARTIFACT: "artifact.json",
+    KERNEL: "kernel.py",
+    TRIALS: "trials.jsonl",
+    f"{SAVED}/kernel.py": "kernel.py",
+    f"{SAVED}/optimized.json": "optimized.json",
+}
+"""What commands leave -> its name in the line."""
+
+OUTCOMES: Mapping[int, CellOutcome] = {0: "ok", 1: "negative", 3: "gave-up"}
+"""Exit status of the last command -> outcome; every other one is a failure."""
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class StoppedError(Exception):
+    """The sweep ends: what was running is no result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A cell to run: the line as far as it is known, and where its paths lead from."""
+
+    cell: Cell
+    base: str
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it times kernels, so that nothing else should run beside it."""
+        return self.cell.do in TIMED
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether its kernels run on a GPU."""
+        return self.is_timed and self.cell.settings.get("target") == "cuda"
+
+
+def make_job(grid: Grid, planned: Planned) -> Job:
+    """The job of a cell.
+
+    Raises:
+        UsageError: a file that the cell names cannot be read.
+    """
+    settings = dict(planned.settings)
+    inputs = {text: _digest_of(path) for text, path in files_of(settings, grid.base)}
+    found = versions_for(settings["do"])
+    keyed = {name: value for name, value in settings.items() if name not in UNKEYED}
+    key = digest(json.dumps([keyed, inputs, found], sort_keys=True))
+    cell = Cell(
+        key=key,
+        grid=grid.name,
+        title=grid.title,
+        index=planned.index,
+        labels=planned.labels,
+        settings=settings,
+        outcome="failed",
+        message="",
+        results={},
+        files={},
+        commands=[["prism", *line] for line in command_lines(settings, grid.base)],
+        versions=found,
+        inputs=inputs,
+        seed=int(settings.get("seed", 0)),
+    )
+    return Job(cell, str(grid.base))
+
+
+def _digest_of(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+
+
+def versions_for(do: str) -> dict[str, str]:
+    """The versions that what a cell does depends on."""
+    found = dict(versions())
+    if do in ("search", "verify"):
+        found = {name: found[name] for name in ("python", "prism-superopt") if name in found}
+    for name in (*SOLVERS, *(RIVALS if do == "bench" else ())):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine(*, gpu: bool) -> dict[str, Any]:
+    """What this machine is."""
+    found: dict[str, Any] = {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "cpu": _cpu_name(),
+        "cpus": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+    }
+    return {**found, "gpu": _gpu_name()} if gpu else found
+
+
+def _cpu_name() -> str:
+    path = Path("/proc/cpuinfo")
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _gpu_name() -> str | None:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return "; ".join(done.stdout.strip().splitlines()) or None
+
+
+@dataclass(slots=True)
+class Processes:
+    """The processes of a sweep, so that they can be ended together."""
+
+    _running: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_stopped: bool = False
+
+    def start(self, line: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+        """Start `prism` with these words in a folder; what it prints goes to files there.
+
+        Raises:
+            StoppedError: the sweep ends.
+        """
+        with (
+            (folder / ".stdout").open("wb") as out,
+            (folder / ".stderr").open("wb") as err,
+            self._lock,
+        ):
+            if self._is_stopped:
+                raise StoppedError
+            process = subprocess.Popen(
+                # with -P the scratch folder shadows nothing; our path finds the same packages
+                [sys.executable, "-P", "-m", "prism.sweep.watched", *line],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                start_new_session=True,  # an interrupt reaches the parent alone, which ends it
+            )
+            self._running.add(process)
+            return process
+
+    def wait(self, process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+        """Its exit status, or None after the time limit, which ends it.
+
+        Raises:
+            StoppedError: the sweep ends.
+        """
+        try:
+            status: int | None = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            _end(process)
+            with self._lock:
+                self._running.discard(process)
+        if self._is_stopped:
+            raise StoppedError
+        return status
+
+    def stop(self) -> None:
+        """End every process, and start none any more."""
+        with self._lock:
+            self._is_stopped = True
+            for process in self._running:
+                _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process with its group; one that has ended has left nobody behind that we know."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def run_job(job: Job, processes: Processes | None = None) -> Cell:
+    """Run a cell's commands; whatever happens to them, it is a line.
+
+    Raises:
+        StoppedError: the sweep ends.
+    """
+    started, begin = now(), time.monotonic()
+    cell = replace(job.cell, started=started, device=machine(gpu=job.needs_gpu))
+    with tempfile.TemporaryDirectory(prefix="prism-cell-") as scratch:
+        folder = Path(scratch)
+        try:
+            _require_same_versions(cell)
+            _prepare(cell, folder)
+            done = _run(cell, folder, Path(job.base), processes or Processes())
+        except (PrismError, OSError) as error:
+            done = replace(cell, outcome="failed", message=_clean(str(error)))
+        files = _kept(folder)
+    return replace(done, files=files, elapsed_s=round(time.monotonic() - begin, 3))
+
+
+def _require_same_versions(cell: Cell) -> None:
+    """On another machine than the one that planned the cell there may be others.
+
+    Raises:
+        UsageError: says which.
+    """
+    here = versions_for(cell.do)
+    if here != cell.versions:
+        names = sorted(set(here.items()) ^ set(cell.versions.items()))
+        raise UsageError(
+            f"{platform.node()} has other versions than where the sweep was started: "
+            f"{', '.join(f'{name} {number}' for name, number in names)}; install the same on both"
+        )
+
+
+def _prepare(cell: Cell, folder: Path) -> None:
+    """Write what is left of the axiom set `prism` where families are left out."""
+    left_out = cell.settings.get("without_axioms", [])
+    if not left_out:
+        return
+    texts = package_texts(load(Group.AXIOMS, "prism"), "prism", (".egg", ".toml"))
+    families = {Path(name).name: text for name, text in texts}
+    known = [Path(name).stem for name in families]
+    if unknown := [name for name in left_out if name not in known]:
+        raise UsageError(f"without_axioms: no family {unknown[0]!r}; known: {', '.join(known)}")
+    (folder / AXIOMS).mkdir()
+    for name, text in families.items():
+        if Path(name).stem not in left_out:
+            (folder / AXIOMS / name).write_text(text, encoding="utf-8")
+
+
+def _run(cell: Cell, folder: Path, base: Path, processes: Processes) -> Cell:
+    """The commands in turn, until one gives no positive answer."""
+    results: dict[str, dict[str, Any]] = {}
+    outcome: CellOutcome = "failed"
+    message = ""
+    deadline = time.monotonic() + float(cell.settings.get("timeout_s", TIMEOUT_S))
+    for line in command_lines(cell.settings, base):
+        process = processes.start(line, folder)
+        status = processes.wait(process, max(0.1, deadline - time.monotonic()))
+        message = _said(folder / ".stderr")
+        if status is None:
+            said = f"; it had said: {message}" if message else ""
+            return replace(
+                cell,
+                outcome="timeout",
+                results=results,
+                message=f"prism {line[0]} reached the cell's time limit{said}",
+            )
+        outcome = OUTCOMES.get(status, "failed")
+        if outcome != "failed":
+            results[line[0]] = _answer(folder / ".stdout", line[0])
+        elif not message:
+            message = f"prism {line[0]} ended with status {status}"
+        if outcome != "ok":
+            break
+    return replace(cell, outcome=outcome, results=results, message=message)
+
+
+def _kept(folder: Path) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for name, kept in KEPT.items():
+        path = folder / name
+        if path.is_file() and path.stat().st_size <= MAX_FILE:
+            files[kept] = path.read_text(encoding="utf-8", errors="replace")
+    return files
+
+
+def _answer(path: Path, command: str) -> dict[str, Any]:
+    """The object that a command printed, fit for a line.
+
+    Raises:
+        UsageError: it printed something else.
+    """
+    try:
+        answer = _printable(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise UsageError(f"prism {command} printed no JSON object: {error}") from error
+    if not isinstance(answer, dict):
+        raise UsageError(f"prism {command} printed no JSON object")
+    return answer
+
+
+def _printable(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    match value:
+        case str():
+            return _CONTROL.sub("", value)
+        case dict():
+            return {_CONTROL.sub("", name): _printable(item) for name, item in value.items()}
+        case list():
+            return [_printable(item) for item in value]
+        case _:
+            return value
+
+
+def _said(path: Path) -> str:
+    return _clean(path.read_bytes()[-4 * MAX_MESSAGE :].decode(errors="replace"))
+
+
+def _clean(text: str) -> str:
+    """The end of what a command said, without control characters."""
+    return _CONTROL.sub("", text.replace("\r\n", "\n")).strip()[-MAX_MESSAGE:]

@@ -1,0 +1,164 @@
+"""What is compared in a report: baselines, axes, curves, and published figures."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from report_cells import BENCH, cell, searched, write_lines
+
+from prism.errors import ParseError, UsageError
+from prism.report_page import find_baseline, load_published, read_runs, write_figures
+from prism.report_page.charts import charts_of, pivot
+from prism.report_page.measures import (
+    BY_NAME,
+    Baseline,
+    baseline_of,
+    compared,
+    counted,
+    seconds,
+    times,
+)
+from prism.report_page.views import view
+
+SEARCH_S = BY_NAME["search_s"]
+
+
+def views(*cells):
+    return tuple(view(each, "here") for each in cells)
+
+
+@pytest.fixture
+def encodings():
+    """Two programs, two encodings, two seeds."""
+    rows = [
+        (program, encoding, seed)
+        for program in ("a", "b")
+        for encoding in ("old", "new")
+        for seed in ("0", "1")
+    ]
+    cost = {"a": 1.0, "b": 3.0, "old": 1.0, "new": 0.25, "0": 0.9, "1": 1.1}
+    return views(
+        *(
+            searched(i, cost[p] * cost[e] * cost[s], program=p, encoding=e, seed=s)
+            for i, (p, e, s) in enumerate(rows)
+        )
+    )
+
+
+def test_a_table_by_an_axis_takes_the_median_over_seeds(encodings):
+    assert compared(encodings) == ("encoding",)
+    rows = dict(pivot(encodings, "encoding", SEARCH_S))
+    assert rows["a"] == pytest.approx((1.0, 0.25))
+    assert rows["b"] == pytest.approx((3.0, 0.75))
+
+
+def test_the_ratio_is_to_the_same_cell_with_the_baselines_value(encodings):
+    chosen = find_baseline("encoding=old", encodings)
+    ratios = [chosen.ratio(each, encodings, SEARCH_S) for each in encodings]
+    assert ratios[2:4] == pytest.approx([1 / 0.225, 1 / 0.275])
+    assert ratios[6:8] == pytest.approx([3 / 0.675, 3 / 0.825])
+
+
+def test_the_one_axis_that_says_how_has_its_first_value_as_baseline(encodings):
+    assert baseline_of(encodings, Baseline()) == Baseline(axis="encoding", value="old")
+
+
+def test_an_unknown_baseline_lists_those_there_are(encodings):
+    with pytest.raises(UsageError, match="encoding=old, encoding=new"):
+        find_baseline("encoding=other", encodings)
+    with pytest.raises(UsageError, match="numpy, torch"):
+        find_baseline("jax", views(cell(results={"bench": BENCH})))
+
+
+def test_each_kind_of_cells_has_its_charts(encodings):
+    assert [chart.name for chart in charts_of(encodings)] == ["funnel", "by-encoding"]
+    timed = views(cell(results={"bench": BENCH}))
+    (bars,) = charts_of(timed)
+    assert bars.series == (("prism", (1e-4,)), ("numpy", (4e-4,)), ("torch", (2e-4,)))
+
+
+def test_a_lone_time_is_no_chart():
+    assert charts_of(views(cell(results={"tune": {"best": {"median_s": 1.0}}}))) == ()
+
+
+def test_a_size_that_varies_gives_a_curve_for_each_of_the_others():
+    cells = [
+        searched(i, n * (1 + slow), {"sizes": f"n={n},d=4", "encoding": e}, n=str(n), encoding=e)
+        for i, (n, e, slow) in enumerate(
+            (n, e, s) for n in (8, 16, 32) for e, s in (("x", 0), ("y", 1))
+        )
+    ]
+    (curve,) = [chart for chart in charts_of(views(*cells)) if chart.points]
+    assert curve.x == "size n"
+    assert curve.points == (8, 16, 32)
+    assert curve.series == (("encoding x", (8, 16, 32)), ("encoding y", (16, 32, 64)))
+
+
+def test_seeds_and_time_limits_are_no_quantities():
+    cells = [searched(i, 1.0, {"seed": i, "timeout_s": 10 * i}, seed=str(i)) for i in range(4)]
+    assert not [chart for chart in charts_of(views(*cells)) if chart.points]
+
+
+def test_published_figures_stand_beside_the_cells_they_are_of(tmp_path):
+    path = tmp_path / "published.toml"
+    path.write_text(
+        '[[row]]\ncells = { program = "a" }\nsource = "paper"\nsearch_s = 0.3\ngraphs = 9\n'
+    )
+    (row,) = load_published(path)
+    a, b = views(cell(0, {"program": "a"}), cell(1, {"program": "b"}))
+    assert row.figures_of(a) == {"paper: search": "300 ms", "paper: graphs": "9"}
+    assert row.figures_of(b) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("row = 1", r"it has no \[\[row\]\]"),
+        ("[[row]]\nsearch_s = 1", "row 1: it does not say which cells"),
+        ('[[row]]\ncells = {a = "b"}\nx = "y"', "row 1: x is not a number"),
+        ("[[", "is not TOML"),
+    ],
+)
+def test_bad_published_figures_are_named(tmp_path, text, said):
+    path = tmp_path / "published.toml"
+    path.write_text(text)
+    with pytest.raises(ParseError, match=said):
+        load_published(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0, "0 s"),
+        (2.5e-7, "0.25 us"),
+        (1.5e-3, "1.5 ms"),
+        (2.0, "2 s"),
+        (4000.0, "4,000 s"),
+    ],
+)
+def test_durations_are_in_the_unit_that_fits(value, text):
+    assert seconds(value) == text
+
+
+def test_counts_and_ratios_are_short():
+    assert counted(1234567) == "1,234,567"
+    assert times(2.3456) == "2.35x"
+
+
+def test_figures_are_written_twice_alike(tmp_path):
+    pytest.importorskip("matplotlib")
+    lines = [searched(i, 0.1 + i, program="a$b$", encoding=f"_{i}") for i in range(2)]
+    runs = read_runs([write_lines(tmp_path / "run.jsonl", *lines)])
+    one, two = (write_figures(runs, tmp_path / name, 1) for name in ("one", "two"))
+    assert {path.suffix for path in one} == {".svg", ".png"}
+    assert [path.name for path in one] == [path.name for path in two]
+    for a, b in zip(one, two, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+    chart = next(path for path in one if path.name == "grid-by-encoding.svg").read_text()
+    assert "a$b$" in chart or "_0" in chart
+    assert "http://" not in chart.replace("http://www.w3.org/", "").replace(
+        "http://purl.org/", ""
+    ).replace("http://creativecommons.org/", "")
+    assert "matplotlib.pyplot" not in sys.modules

@@ -15,6 +15,10 @@ DEMO ?= -m prism_experiments.demo
 # `make bench BENCH_ARGS=--all` measures more; `python -m prism_experiments.bench --help` says what.
 BENCH_ARGS ?=
 
+# What `make experiments-smoke` runs; figure6_gpu.toml needs the cuda extra, so it is left out.
+GRIDS ?= $(addprefix experiments/prism_experiments/grids/,$(addsuffix .toml,table2 table3 table4 \
+  figure6 encodings pruners scaling axioms tuning))
+
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CUDA_STAMP := $(VENV)/.installed-cuda
@@ -25,7 +29,7 @@ export RUFF_CACHE_DIR := $(VENV)/cache/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint bench bench-smoke rivals bench-compile bench-search bench-scaling bench-encodings bench-ablation bench-workers bench-verify bench-tuning gpu-bundle lock cuda clean
+.PHONY: help demo test lint bench bench-smoke rivals bench-compile bench-search bench-scaling bench-encodings bench-ablation bench-workers bench-verify bench-tuning experiments-smoke gpu-bundle lock cuda clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -80,6 +84,13 @@ bench-verify: $(STAMP) ## milliseconds per proof on the workloads of the paper, 
 
 bench-tuning: $(STAMP) ## how many trials each strategy needs, replayed from exhaustive records
 	@OMP_NUM_THREADS=1 "$(BIN)/python" -m prism_experiments.bench_tuning
+
+experiments-smoke: $(STAMP) ## a small cell of every shipped grid, under 3 minutes
+	@failed=; for grid in $(GRIDS); do \
+	  run="build/experiments/$$(basename "$$grid" .toml)-smoke.jsonl"; \
+	  echo "$$grid"; rm -f "$$run"; \
+	  "$(BIN)/python" -m prism sweep "$$grid" --smoke --jobs $(JOBS) -o "$$run" || failed=1; \
+	done; [ -z "$$failed" ]
 
 bench-compile: $(CUDA_STAMP) ## compile every graph for GPUs that are not here: spills, throughput
 	@"$(BIN)/python" -m prism_experiments.bench_compile

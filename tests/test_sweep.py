@@ -19,6 +19,7 @@ from sweep_grids import SMALL, InstantPool, cell_of, grid_of, write_grid
 from prism.cli import main
 from prism.errors import ParseError, UsageError
 from prism.sweep import LocalPool, from_line, make_job, read_cells, run_job, shard_of, sweep
+from prism.sweep.cluster import ClusterPool
 from prism.sweep.job import Processes, StoppedError
 from prism.sweep.sweep import locked, repair
 
@@ -360,3 +361,76 @@ def test_ray_that_is_not_installed_is_said_before_anything_runs(tmp_path, monkey
     args = ["sweep", str(write_grid(tmp_path)), "-o", str(output), "--ray", "auto"]
     assert_refused(CliRunner().invoke(main, args), "prism-superopt[ray]")
     assert not output.exists()
+
+
+class FakeRay:
+    """Notes what every task asks of the cluster, and answers at once."""
+
+    class exceptions:  # noqa: N801 - as in Ray
+        RayError = RuntimeError
+
+    def __init__(self, *nodes):
+        self._nodes, self.asked, self.cancelled = nodes, [], []
+
+    def is_initialized(self):
+        return True
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": node} for node in self._nodes]
+
+    def remote(self, function):
+        fake = self
+
+        class Task:
+            def options(self, **needs):
+                fake.asked.append(needs)
+                return self
+
+            def remote(self, job):
+                return job.cell.key
+
+        return Task()
+
+    def wait(self, tasks, num_returns):
+        return tasks[:num_returns], tasks[num_returns:]
+
+    def get(self, task):
+        raise RuntimeError("the worker died")
+
+    def cancel(self, task, *, force):
+        self.cancelled.append(task)
+
+
+def on_fake_ray(tmp_path, monkeypatch, *nodes, **settings):
+    fake = FakeRay(*nodes)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    grid = grid_of(tmp_path)
+    base = {"do": "optimize", "program": "matmul", "sizes": "n=2", **settings}
+    cells = [replace(cell, settings={**base, "seed": cell.index}) for cell in grid.cells]
+    jobs = [make_job(grid, cell) for cell in cells]
+    return fake, ClusterPool("auto").run(jobs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "cpus", "gpus"),
+    [
+        ({"target": "cuda"}, 1, 1),
+        ({"target": "cpu"}, 4, 0),  # a whole node: nothing else runs where kernels are timed
+        ({"do": "search"}, 1, 0),
+        ({"target": "cpu", "cpus": 2}, 2, 0),
+    ],
+)
+def test_a_task_takes_what_must_be_its_own(tmp_path, monkeypatch, settings, cpus, gpus):
+    nodes = ({"CPU": 8.0, "GPU": 1.0}, {"CPU": 4.0})
+    fake, cells = on_fake_ray(tmp_path, monkeypatch, *nodes, **settings)
+    first = next(cells)
+    assert fake.asked == [{"max_retries": 3, "num_cpus": cpus, "num_gpus": gpus}] * 8
+    assert (first.outcome, "worker died" in first.message) == ("failed", True)
+    cells.close()
+    assert len(fake.cancelled) == 7
+
+
+def test_cells_for_a_gpu_are_refused_where_the_cluster_has_none(tmp_path, monkeypatch):
+    _, cells = on_fake_ray(tmp_path, monkeypatch, {"CPU": 4.0}, target="cuda")
+    with pytest.raises(UsageError, match="8 cells are for target cuda"):
+        next(cells)

@@ -7,12 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from sweep_grids import write_grid
 
 from prism.sweep import read_cells
-from sweep_grids import write_grid
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,6 +19,16 @@ pytestmark = [
         importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra ray)"
     ),
 ]
+
+GPU_GRID = """
+[settings]
+do = "optimize"
+target = "cuda"
+program = "matmul"
+sizes = "n=2,d=4,h=2"
+[axes]
+seed = [0, 1]
+"""
 
 SLOW_PROGRAM = """
 import os, pathlib, time, uuid
@@ -53,7 +62,7 @@ from prism.sweep.cluster import ClusterPool
 
 folder, wanted = Path(sys.argv[1]), json.loads(sys.argv[2])
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-second = cluster.add_node(num_cpus=1, **wanted["node"])
+second = cluster.add_node(num_cpus=1)
 cluster.wait_for_nodes()
 
 def kill_when_both_run():
@@ -73,14 +82,14 @@ finally:
 """
 
 
-def on_a_cluster(folder, grid, seconds, *, kill, node=None):
-    """Run a grid on two nodes; the lines and what the run said."""
+def on_a_cluster(folder, grid, seconds, *, kill):
+    """Run a grid on two nodes; how the run ended."""
     (folder / "started").mkdir()
     program = SLOW_PROGRAM.replace("SECONDS", str(seconds))
     (folder / "mine.py").write_text(program, encoding="utf-8")
     write_grid(folder, grid)
-    wanted = json.dumps({"kill": kill, "node": node or {}})
-    done = subprocess.run(
+    wanted = json.dumps({"kill": kill})
+    return subprocess.run(
         [sys.executable, "-c", DRIVER, str(folder), wanted],
         check=False,
         capture_output=True,
@@ -88,7 +97,6 @@ def on_a_cluster(folder, grid, seconds, *, kill, node=None):
         env={**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1"},
         timeout=110,
     )
-    return done
 
 
 def test_a_killed_node_costs_its_running_cells_only(tmp_path):
@@ -102,10 +110,7 @@ def test_a_killed_node_costs_its_running_cells_only(tmp_path):
     assert 7 <= begun <= 8  # the one cell that the node was running, once more
 
 
-def test_cells_for_a_gpu_have_one_of_their_own_and_need_one(tmp_path):
-    grid = 'title = "g"\n[settings]\ndo = "optimize"\ntarget = "cuda"\nprogram = "matmul"\n' + (
-        'sizes = "n=2,d=4,h=2"\n[axes]\nseed = [0, 1]\n'
-    )
-    refused = on_a_cluster(tmp_path, grid, 0, kill=False)
+def test_cells_for_a_gpu_are_refused_where_there_is_none(tmp_path):
+    refused = on_a_cluster(tmp_path, GPU_GRID, 0, kill=False)
     assert "no machine of the cluster has a GPU" in refused.stderr
-    assert not Path(tmp_path / "run.jsonl").read_text()
+    assert not (tmp_path / "run.jsonl").read_text()

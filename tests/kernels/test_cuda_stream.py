@@ -16,6 +16,7 @@ from kernels.programs import (
     MATMUL,
     RMSNORM,
     RMSNORM_DIVIDED_LAST,
+    SOFTMAX_MATMUL,
     random_arguments,
 )
 from kernels.simulated import SHARED_LIMIT, assert_computes, launched, rounded, simulated

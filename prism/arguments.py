@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -103,8 +104,8 @@ def _as_array(
 def _read(value: object, what: str, dtype: np.dtype[Any]) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise UsageError(f"{what} is a masked array: fill it first (array.filled(...))")
-    if isinstance(value, bool | int | float):
-        return np.asarray(value, dtype)
+    if isinstance(value, bool | int | float | np.integer | np.floating):
+        return _scalar(value, what, dtype)
     given: Any = value
     try:
         if hasattr(given, "__array__"):
@@ -117,6 +118,21 @@ def _read(value: object, what: str, dtype: np.dtype[Any]) -> Array:
             return bits.view(dtype_of("bfloat16"))
         raise UsageError(f"{what} cannot be read as a NumPy array: {error}") from error
     raise UsageError(f"{what} must be an array, not {type(value).__name__}")
+
+
+def _scalar(
+    value: float | np.integer[Any] | np.floating[Any], what: str, dtype: np.dtype[Any]
+) -> Array:
+    """A number in the kernel's dtype."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    with np.errstate(over="ignore"):
+        array = np.asarray(number).astype(dtype)
+    if np.isinf(array) and not (isinstance(value, float | np.floating) and np.isinf(value)):
+        raise UsageError(f"{what} is {value}, more than {dtype} holds")
+    return array
 
 
 def _bfloat16_bits(value: object) -> NDArray[np.uint16] | None:

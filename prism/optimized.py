@@ -229,8 +229,10 @@ def compiled(made: Optimized, where: str | None = None) -> Optimized:
 
 def _loaded(made: Optimized, winner: Winner, target: Target) -> tuple[Kernel, Path]:
     """The kernel from its file in the cache; where that cannot be used, from one of our own."""
-    meta = target.emit(winner.mu, made.dtype).meta
-    path = source_path(made.program, winner.source)
+    emitted = target.emit(winner.mu, made.dtype)
+    if emitted.text != winner.source:
+        raise KernelError("Prism has changed since the kernel was emitted: optimize anew")
+    meta, path = emitted.meta, source_path(made.program, winner.source)
     try:
         return target.load(_written(made.program, winner.source), meta), path
     except Exception:  # a spoilt file or what a compiler left beside it: once more elsewhere

@@ -47,6 +47,7 @@ class _Others:
         self.turn = threading.Lock()
         self.made: dict[tuple[tuple[str, int], ...], Optimized] = {}
         self.routes: dict[Shapes, Optimized] = {}
+        self.is_full_told = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -139,9 +140,20 @@ class OptimizedShapes:
         with self._others.turn:
             if key not in self._others.made:
                 if len(self._others.made) >= MOST_ADAPTED:
+                    self._tell_full()
                     return self._evaluated(bound)
                 self._others.made[key] = self._adapted(bound)
             return self._others.made[key]
+
+    def _tell_full(self) -> None:
+        """Warn, once, that no more kernels are made."""
+        if not self._others.is_full_told:
+            self._others.is_full_told = True
+            warnings.warn(
+                f"{self.program.name} was called with {MOST_ADAPTED} shapes it was not tuned for: "
+                "at others NumPy evaluates the program; add them to those of prism.optimize",
+                stacklevel=4,
+            )
 
     def _evaluated(self, sizes: dict[str, int]) -> Optimized:
         return Optimized(self.program, sizes, self.dtype, self.target, None, {})

@@ -95,9 +95,11 @@ def test_only_so_many_kernels_are_made_at_run_time(made, monkeypatch, rng):
     monkeypatch.setattr(optimized_shapes, "MOST_ADAPTED", 1)
     with pytest.warns(UserWarning, match="is adapted"):
         assert_right(made, SIZES | {"n": 2}, rng)
+    with pytest.warns(UserWarning, match="with 1 shapes it was not tuned for"):
+        assert_right(made, SIZES | {"n": 5}, rng)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert_right(made, SIZES | {"n": 5}, rng)
+        assert_right(made, SIZES | {"n": 6}, rng)
     assert made.for_sizes(SIZES | {"n": 5}).is_fallback
     assert not made.for_sizes(SIZES | {"n": 2}).is_fallback
 

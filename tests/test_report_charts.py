@@ -16,6 +16,7 @@ from prism.report_page.measures import (
     baseline_of,
     compared,
     counted,
+    faster,
     seconds,
     times,
 )
@@ -93,6 +94,24 @@ def test_a_size_that_varies_gives_a_curve_for_each_of_the_others():
     assert curve.x == "size n"
     assert curve.points == (8, 16, 32)
     assert curve.series == (("encoding x", (8, 16, 32)), ("encoding y", (16, 32, 64)))
+
+
+def test_sizes_that_grow_together_have_one_curve():
+    cells = [
+        searched(i, n / 10, {"sizes": f"n=8,d={n},h={2 * n}"}, sizes=str(n))
+        for i, n in enumerate((1, 2, 4))
+    ]
+    (curve,) = [chart for chart in charts_of(views(*cells)) if chart.points]
+    assert curve.x == "size d"
+    assert curve.series == (("all", (0.1, 0.2, 0.4)),)
+
+
+def test_contestants_are_compared_by_their_paired_ratios():
+    (each,) = views(cell(results={"bench": BENCH}))
+    prism, numpy, torch = each.contestants
+    assert faster(prism, numpy) == 4.0
+    assert faster(torch, numpy) == 2.0
+    assert faster(numpy, prism) == 0.25
 
 
 def test_seeds_and_time_limits_are_no_quantities():

@@ -122,7 +122,7 @@ kernel 0
   once:
     x = load x[n, d]  # tile [n/x, d]
     %1 = exp(x)  # [n, d]
-    out0 = save %1
+    save %1 as out0[n, d]
 """
     graph = parse_sgraph(text)
     said = words(draw(shape(graph_json("g", graph, "proved")), standalone=True))

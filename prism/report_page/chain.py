@@ -32,8 +32,8 @@ def chain(view: View, names: Sequence[str], graph_count: int) -> Markup:
 
 def _steps(view: View, graph_count: int) -> Iterator[Sequence[Markup]]:
     yield _failure(view)
-    if view.search is not None and view.search.program_text:
-        yield tag("h4", "Program"), tag("pre", view.search.program_text)
+    if view.program_text:
+        yield tag("h4", "Program"), tag("pre", view.program_text)
     yield _graphs(view, graph_count)
     yield _proof(view)
     if view.search is not None:

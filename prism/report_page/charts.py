@@ -13,6 +13,7 @@ from prism.report_page.measures import (
     BY_NAME,
     OPERATORS,
     SEED,
+    SIZE,
     Measure,
     compared,
     flat,
@@ -146,10 +147,14 @@ def pivot(
 def _curves(views: Sequence[View]) -> Iterator[Chart]:
     """A measure over each number that varies: sizes, limits, operators of the program."""
     settings = [flat(view) for view in views]
+    seen: list[list[object]] = []
     for name in dict.fromkeys(key for each in settings for key in each):
         numbers = [each.get(name) for each in settings]
         if name in NO_QUANTITY or not _is_quantity(numbers):
             continue
+        if any(_follows(numbers, before) for before in seen):
+            continue  # a size that grows with another one has the same curve
+        seen.append(numbers)
         for measure in (BY_NAME["search_s"], BY_NAME["kernel_s"]):
             yield from _curve(views, settings, name, measure)
 
@@ -159,13 +164,30 @@ def _is_quantity(found: Sequence[object]) -> bool:
     return len(set(numbers)) >= LEAST_POINTS and all(x is None or x in numbers for x in found)
 
 
+def _follows(values: Sequence[object], leading: Sequence[object]) -> bool:
+    """Whether some values say no more than the leading ones."""
+    return len(set(zip(map(str, leading), map(str, values), strict=True))) == len(
+        set(map(str, leading))
+    )
+
+
 def _curve(
     views: Sequence[View], settings: Sequence[dict[str, object]], name: str, measure: Measure
 ) -> Iterator[Chart]:
     """One chart: a line for each combination of the other settings."""
     ignored = {name, SEED, *(("program",) if name == OPERATORS else (OPERATORS,))}
     keys = dict.fromkeys(key for each in settings for key in each if key not in ignored)
-    differing = [key for key in keys if len({str(each.get(key)) for each in settings}) > 1]
+    leading = [each.get(name) for each in settings]
+    along = [
+        key
+        for key in keys
+        if key.startswith(SIZE) and _follows([each.get(key) for each in settings], leading)
+    ]
+    differing = [
+        key
+        for key in keys
+        if key not in along and len({str(each.get(key)) for each in settings}) > 1
+    ]
     lines: dict[str, dict[float, list[float | None]]] = {}
     for view, each in zip(views, settings, strict=True):
         point = each.get(name)

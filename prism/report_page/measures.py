@@ -158,10 +158,8 @@ class Baseline:
         if self.axis:
             return _over(self._reference(view, views, measure), measure.of(view))
         rival = self.rival(view)
-        ours = next((c.median_s for c in view.contestants if c.name == OURS), None)
-        if rival is None:
-            return None
-        return rival.ratio if rival.ratio is not None else _over(rival.median_s, ours)
+        ours = next((c for c in view.contestants if c.name == OURS), None)
+        return None if rival is None or ours is None else faster(ours, rival)
 
     def rival(self, view: View) -> Contestant | None:
         """The contestant that a cell is compared with."""
@@ -181,6 +179,13 @@ class Baseline:
                 and others(v, names, self.axis, SEED) == same
             ]
         )
+
+
+def faster(one: Contestant, other: Contestant) -> float | None:
+    """How many times faster one is than another: by their ratios to ours, which are paired."""
+    if one.ratio is not None and other.ratio is not None:
+        return _over(other.ratio, one.ratio)
+    return _over(other.median_s, one.median_s)
 
 
 def _over(reference: float | None, value: float | None) -> float | None:
@@ -228,17 +233,18 @@ def flat(view: View) -> dict[str, Any]:
             found.update(_sizes(value))
         else:
             found[name] = value
-    text = view.search.program_text if view.search is not None else ""
-    if text:
+    if text := view.program_text:
         found[OPERATORS] = sum(line.lstrip().startswith("%") for line in text.splitlines())
     return found
 
 
 OPERATORS = "operators of the program"
+SIZE = "size "
+"""How the size of a dimension is named among the settings."""
 
 
 def _sizes(value: object) -> dict[str, Any]:
     if isinstance(value, dict):
-        return {f"size {name}": size for name, size in value.items()}
+        return {f"{SIZE}{name}": size for name, size in value.items()}
     pairs = (part.partition("=") for part in str(value).split(","))
-    return {f"size {n.strip()}": int(v) for n, _, v in pairs if v.strip().isdecimal()}
+    return {f"{SIZE}{n.strip()}": int(v) for n, _, v in pairs if v.strip().isdecimal()}

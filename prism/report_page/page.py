@@ -70,7 +70,7 @@ svg{max-width:100%}}
 
 
 LEGEND = (
-    "A drawn sGraph has its kernel graph above and each kernel's block graph below. Blue: what lies "
+    "A drawn sGraph has its kernel graph above and each kernel's block graph below. Blue: what is "
     "in device memory, with its maps (imap and omap over the grid, fmap over the loop; "
     f"{REPLICATED}: replicated). Dashed: what runs in every iteration. Orange: accumulators."
 )

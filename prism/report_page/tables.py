@@ -14,6 +14,7 @@ from prism.report_page.measures import (
     Measure,
     axes,
     counted,
+    faster,
     main_measure,
     present,
     seconds,
@@ -67,7 +68,7 @@ def contestants_table(views: Sequence[View], baseline: Baseline | None) -> Table
     for view in views:
         rival = None if baseline is None else baseline.rival(view)
         for c in view.contestants:
-            over = rival.median_s / c.median_s if rival and rival.median_s and c.median_s else None
+            over = None if rival is None else faster(c, rival)
             stream = "-" if c.bandwidth_fraction is None else f"{c.bandwidth_fraction:.0%}"
             error = "-" if c.error is None else f"{c.error:.1e}"
             labels = [view.cell.labels.get(name, "") for name in names]

@@ -7,12 +7,12 @@ the field's name, so nothing unvetted gets any further.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from prism.describe import graph_json
 from prism.errors import ParseError, PrismError
+from prism.files import require_printable
 from prism.ir import parse_sgraph
 from prism.record import Trial
 from prism.record import from_line as trial_of
@@ -22,6 +22,10 @@ from prism.sweep.cell import Cell
 
 STAGES = ("states", "dags", "candidates", "verified", "proved", "admitted", "not_proved", "gave_up")
 """The counters of a search's stages, in the order in which candidates pass them."""
+
+
+OPTIMIZED = "optimized.json"
+"""The file of a cell that says which graph the kernel is of; only proved graphs become kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,6 @@ class Searched:
     pruners: tuple[Pruner, ...]
     facts: tuple[tuple[str, str], ...]
     """Encoding, axioms, limits and the like, in words."""
-    program_text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class View:
     contestants: tuple[Contestant, ...] = ()
     verdict: str = ""
     axioms_used: tuple[str, ...] = ()
+    program_text: str = ""
     winner: GraphShape | None = None
     trials: tuple[Trial, ...] = ()
     notes: tuple[str, ...] = ()
@@ -125,7 +129,7 @@ def view(cell: Cell, where: str) -> View:
     searching = next((facts.part(n) for n in ("search", "optimize") if cell.result(n)), None)
     tuning = next((facts.part(n) for n in ("tune", "optimize") if cell.result(n)), None)
     verifying = facts.part("verify")
-    winner, problem = _winner(cell)
+    saved, problem = _saved(cell)
     trials, unread = _trials(cell.files.get("trials.jsonl", ""))
     lost = () if not unread else (f"{unread} lines of its trials.jsonl are no trials",)
     return View(
@@ -136,7 +140,8 @@ def view(cell: Cell, where: str) -> View:
         contestants=tuple(map(_contestant, facts.part("bench").parts("contestants"))),
         verdict=verifying.text("verdict"),
         axioms_used=verifying.texts("axioms_used"),
-        winner=winner,
+        program_text=(searching.text("program_text") if searching else "") or saved.program_text,
+        winner=saved.winner,
         trials=trials,
         notes=(*problem, *lost),
     )
@@ -158,7 +163,6 @@ def _searched(facts: Facts) -> Searched:
         stages=tuple((n, counters.count(n) or 0) for n in STAGES if n in counters.data),
         pruners=tuple(_pruner(n, each) for n, each in counters.part("pruners").named()),
         facts=_words(inner),
-        program_text=inner.text("program_text"),
     )
 
 
@@ -234,21 +238,31 @@ def _contestant(facts: Facts) -> Contestant:
     )
 
 
-def _winner(cell: Cell) -> tuple[GraphShape | None, tuple[str, ...]]:
-    """The graph of the kernel that won, from the saved kernel; or why it cannot be drawn."""
-    text = cell.files.get("optimized.json")
-    if text is None:
-        return None, ()
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """What a saved kernel says of itself."""
+
+    program_text: str = ""
+    winner: GraphShape | None = None
+
+
+def _saved(cell: Cell) -> tuple[_Saved, tuple[str, ...]]:
+    """The program and graph of the kernel that won; or why the graph cannot be drawn."""
+    if (text := cell.files.get(OPTIMIZED)) is None:
+        return _Saved(), ()
     try:
-        data: Mapping[str, Any] = json.loads(text)
-        winner = Facts(data, "optimized.json").part("winner")
+        data = json.loads(text)
+        require_printable(data)
+        if not isinstance(data, dict):
+            raise ParseError("it is no JSON object")
+        facts = Facts(data, "")
+        winner, program_text = facts.part("winner"), facts.text("program")
         if not winner.data:
-            return None, ()
-        name = winner.text("graph_id")
-        shape = graph_json(name, parse_sgraph(winner.text("graph")), "proved")
-        return read_graph(Facts(shape, "optimized.json")), ()
-    except (ValueError, TypeError, AttributeError, RecursionError, PrismError) as error:
-        return None, (f"the graph in its optimized.json cannot be drawn: {error}",)
+            return _Saved(program_text), ()
+        shape = graph_json(winner.text("graph_id"), parse_sgraph(winner.text("graph")), "proved")
+        return _Saved(program_text, read_graph(Facts(shape, ""))), ()
+    except (ValueError, RecursionError, PrismError) as error:
+        return _Saved(), (f"the graph in its {OPTIMIZED} cannot be drawn: {error}",)
 
 
 def _trials(text: str) -> tuple[tuple[Trial, ...], int]:

@@ -17,7 +17,7 @@
     workload = "mine"
     encoding = "integer"
 
-    [[include]]                # and this one: over the fixed settings, those for another `do` left out
+    [[include]]                # and this one (fixed settings that are for another `do` left out)
     program = "ffn"
 
     [smoke]                    # `--smoke`: its settings over the others, its axes for the others

@@ -278,3 +278,27 @@ def test_what_fits_the_last_cache_is_written_as_usual(cpu, monkeypatch):
     assert "stream_row(" not in cpu.emit(mu, "float32").text
     monkeypatch.setattr(device, "l3_bytes", lambda: 1 << 10)
     assert "stream_row(" in cpu.emit(mu, "float32").text
+
+
+@pytest.mark.parametrize("size", [8193, 100_003])
+def test_long_sums_are_added_up_in_parts(compiled, size):
+    program = parse_program("""
+program moments
+  dims n, d
+  args x[n, d]
+  x = input x[n, d]
+  %1 = mean[d](x)
+  %2 = max[d](x)
+  %3 = square(x)
+  %4 = sum[d](%3)
+  return %1[n]
+  return %2[n]
+  return %4[n]
+""")
+    x = np.full((2, size), 333.3, np.float32)
+    x[1, -1] = 1e4
+    outputs = run_filled(compiled(mugraph(program, {"n": 2, "d": size})), (x,))
+    exact = x.astype(np.float64)
+    expected = (exact.mean(1), exact.max(1), (exact**2).sum(1))
+    for out, reference in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(out, reference, rtol=2e-6)

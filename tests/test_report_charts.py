@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from report_cells import BENCH, cell, searched, write_lines
 
+import prism_experiments
 from prism.errors import ParseError, UsageError
 from prism.report_page import find_baseline, load_published, read_runs, write_figures
 from prism.report_page.charts import charts_of, pivot
@@ -130,10 +132,30 @@ def test_published_figures_stand_beside_the_cells_they_are_of(tmp_path):
     assert row.figures_of(b) == {}
 
 
+def test_the_shipped_figures_are_of_the_shipped_grids_cells():
+    path = Path(prism_experiments.__file__).parent / "grids" / "published.toml"
+    rows = load_published(path)
+
+    def figures(labels, do):
+        (each,) = views(cell(0, labels, settings={"do": do}))
+        return {k.split(": ")[1]: v for row in rows for k, v in row.figures_of(each).items()}
+
+    assert figures({"workload": "swiglu"}, "search") == {
+        "seconds": "1 s", "graphs": "12", "reference seconds": "1.25 s", "reference graphs": "12",
+    }  # fmt: skip
+    assert figures({"maps": "imap", "pruners": "all"}, "search") == {"seconds": "20.5 s"}
+    found = figures({"workload": "rmsnorm_mlp 8"}, "bench")
+    assert found["over mirage"] == "1.9x"
+    assert found["optimize seconds"] == "1,111 s or 1,180 s"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("row = 1", r"it has no \[\[row\]\]"),
+        ("row = 1", "row is no list of tables"),
+        ("", r"it has no \[\[row\]\]"),
+        ("search = 1", "search is not a table"),
+        ("[search.a]\nseconds = true", "search.a: seconds is not a number"),
         ("[[row]]\nsearch_s = 1", "row 1: it does not say which cells"),
         ('[[row]]\ncells = {a = "b"}\nx = "y"', "row 1: x is not a number"),
         ("[[", "is not TOML"),

@@ -38,6 +38,10 @@ def test_boxes_do_not_overlap_and_edges_run_downwards(graph):
         assert route[0] == made.centres[upper]
         assert route[-1] == made.centres[lower]
         assert [y for _, y in route] == sorted(y for _, y in route)
+        for x, y in route[1:-1]:
+            row = next(i for i, (top, bottom) in enumerate(made.rows) if top <= y <= bottom)
+            beside = [n for n in range(len(boxes)) if layers[n] == row]
+            assert all(abs(x - made.centres[n][0]) > boxes[n][0] / 2 for n in beside)
     for a in range(len(boxes)):
         assert made.centres[a][0] - boxes[a][0] / 2 >= -1e-6
         assert made.centres[a][0] + boxes[a][0] / 2 <= made.width + 1e-6

@@ -14,7 +14,7 @@ from prism.report_page.tables import trials_table
 from prism.report_page.views import Searched, Tuned, View
 
 MOST_TRIALS = 50
-MOST_LISTED = 200
+MOST_LISTED = 40
 """Graphs that are listed by their operators and maps; the run file has all."""
 
 

@@ -8,7 +8,7 @@ neighbours as far as those beside it allow. No randomness: the same graph has th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -61,11 +61,26 @@ def lay_out(
     points = [(xs[n] - left, ys[level[n]]) for n in range(len(level))]
     return Layout(
         centres=tuple(points[: len(boxes)]),
-        routes=tuple(tuple(points[n] for n in chain) for chain in chains),
+        routes=tuple(
+            (points[chain[0]], *_bends(chain[1:-1], points, level, rows), points[chain[-1]])
+            for chain in chains
+        ),
         rows=rows,
         width=right - left,
         height=height,
     )
+
+
+def _bends(
+    dummies: Sequence[int],
+    points: Sequence[Point],
+    level: Sequence[int],
+    rows: Sequence[tuple[float, float]],
+) -> Iterator[Point]:
+    """An edge crosses a layer straight down, so it touches no box there however tall."""
+    for node in dummies:
+        x = points[node][0]
+        yield from ((x, y) for y in rows[level[node]])
 
 
 def _neighbours(count: int, links: Sequence[tuple[int, int]]) -> tuple[list[list[int]], ...]:

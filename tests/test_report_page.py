@@ -301,7 +301,7 @@ def test_a_browser_without_a_network_shows_the_page(read, tmp_path):
 
 def test_ratios_are_to_the_chosen_contestant(read):
     runs = read(cell(0, results={"bench": BENCH}))
-    for name, ratio in ((None, "2x"), ("numpy", "4x"), ("torch", "2x")):
+    for name, ratio in ((None, "2.00x"), ("numpy", "4.00x"), ("torch", "2.00x")):
         chosen = find_baseline(name, runs.views)
         rows = Page(make_page(runs, baseline=chosen)).text
         heading = f"times faster than {name or 'the best rival'}"

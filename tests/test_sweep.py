@@ -20,7 +20,7 @@ from prism.cli import main
 from prism.errors import ParseError, UsageError
 from prism.sweep import LocalPool, from_line, make_job, read_cells, run_job, shard_of, sweep
 from prism.sweep.cluster import ClusterPool
-from prism.sweep.job import Processes, StoppedError
+from prism.sweep.job import Processes, StoppedError, shortened
 from prism.sweep.sweep import locked, repair
 
 VERIFY = """
@@ -184,6 +184,15 @@ def test_a_cell_is_a_process_and_its_line_has_all_to_repeat_it(tmp_path):
     assert {"python", "prism-superopt", "egglog"} <= yes.versions.keys()
     assert yes.started.endswith("+00:00")
     assert from_line(yes.to_line()).results == yes.results
+
+
+def test_a_line_describes_the_first_graphs_and_counts_all():
+    graphs = [{"id": f"{i:03}", "is_fallback": i == 0} for i in range(200)]
+    short = shortened({"graphs": graphs, "rejected": [], "search_s": 1.0})
+    assert (len(short["graphs"]), short["graph_count"], short["search_s"]) == (50, 199, 1.0)
+    other = shortened({"graphs": graphs[:-1], "rejected": []})
+    again = shortened({"graphs": graphs[::-1], "rejected": []})
+    assert short["graphs_sha256"] == again["graphs_sha256"] != other["graphs_sha256"]
 
 
 def test_a_cell_that_fails_says_why_and_the_rest_go_on(tmp_path):

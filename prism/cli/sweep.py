@@ -155,8 +155,7 @@ def answer_of(cell: Cell) -> str:
     """What a cell found, in a few words."""
     parts: list[str] = []
     if search := cell.result("search"):
-        count = sum(not graph.get("is_fallback") for graph in search.get("graphs", ()))
-        parts.append(f"{count} graphs in {seconds(search.get('search_s'))}")
+        parts.append(f"{search.get('graph_count')} graphs in {seconds(search.get('search_s'))}")
     if verify := cell.result("verify"):
         parts.append(str(verify.get("verdict")))
     best = cell.result("tune").get("best") or cell.result("optimize").get("best") or {}

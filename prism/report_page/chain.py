@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from prism.report_page.drawing import draw
 from prism.report_page.markup import Markup, details, join, table, tag
-from prism.report_page.measures import counted, seconds, title
+from prism.report_page.measures import title
 from prism.report_page.shapes import GraphShape
 from prism.report_page.tables import trials_table
 from prism.report_page.views import Searched, Tuned, View
+from prism.units import counted, seconds
 
 MOST_TRIALS = 50
 MOST_LISTED = 40

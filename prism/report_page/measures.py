@@ -9,6 +9,7 @@ from typing import Any
 
 from prism.errors import UsageError
 from prism.report_page.views import Contestant, View
+from prism.units import counted, seconds
 
 OURS = "prism"
 SEED = "seed"
@@ -16,31 +17,6 @@ PROGRAM_AXES = ("workload", "program", "sizes", "shape")
 """Axes that say what is optimized; the others say how."""
 
 BEST_RIVAL = "the best rival"
-
-
-def seconds(value: float | None) -> str:
-    """A duration to three digits, in the unit that fits."""
-    if not value:
-        return "-" if value is None else "0 s"
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if value * scale >= 1.0 or unit == "us":
-            return f"{value * scale:.3g} {unit}" if value * scale < 1000 else f"{value:,.0f} s"
-    raise AssertionError("the last unit always fits")
-
-
-def counted(value: float | None) -> str:
-    """A count, with separators."""
-    return "-" if value is None else f"{value:,.0f}"
-
-
-def times(value: float | None) -> str:
-    """A ratio."""
-    return "-" if value is None else f"{value:.3g}x"
-
-
-def percent(value: float | None) -> str:
-    """A fraction."""
-    return "-" if value is None else f"{value:.0%}"
 
 
 @dataclass(frozen=True, slots=True)

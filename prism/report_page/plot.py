@@ -16,7 +16,7 @@ from prism.errors import UsageError
 from prism.files import write_atomically
 from prism.report_page.charts import Chart
 from prism.report_page.markup import Markup, escaped
-from prism.report_page.measures import counted, seconds
+from prism.units import counted, seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

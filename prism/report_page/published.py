@@ -25,8 +25,8 @@ from typing import Any
 
 from prism.errors import ParseError, UsageError
 from prism.files import MAX_TEXT_BYTES, read_regular_text, require_printable
-from prism.report_page.measures import counted, seconds, times
 from prism.report_page.views import View
+from prism.units import counted, seconds, times
 
 NO_FIGURE = ("cells", "source")
 

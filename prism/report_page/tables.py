@@ -13,17 +13,15 @@ from prism.report_page.measures import (
     Baseline,
     Measure,
     axes,
-    counted,
     faster,
     main_measure,
     present,
-    seconds,
-    times,
     values,
     varying,
 )
 from prism.report_page.published import Published
 from prism.report_page.views import STAGES, View
+from prism.units import counted, seconds, times
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet would run a text that begins so."""

@@ -152,7 +152,8 @@ def _searched(facts: Facts) -> Searched:
     counters = inner.part("counters")
     if isinstance(inner.data.get("graphs"), list):
         graphs = tuple(map(read_graph, inner.parts("graphs")))
-        count = sum(not graph.is_fallback for graph in graphs)
+        listed = sum(not graph.is_fallback for graph in graphs)
+        count = inner.count("graph_count") or listed  # a line lists the first ones only
     else:
         graphs, count = (), inner.count("graphs") or 0
     return Searched(

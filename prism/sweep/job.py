@@ -46,6 +46,8 @@ from prism.sweep.settings import (
 MAX_FILE = 2**20
 """Bytes of a file that go into a line."""
 MAX_MESSAGE = 2000
+MAX_GRAPHS = 50
+"""Graphs of a search that a line describes, the best looking first."""
 
 SOLVERS = ("egglog", "ortools", "z3-solver")
 RIVALS = ("torch", "onnxruntime")
@@ -339,7 +341,24 @@ def _answer(path: Path, command: str) -> dict[str, Any]:
         raise UsageError(f"prism {command} printed no JSON object: {error}") from error
     if not isinstance(answer, dict):
         raise UsageError(f"prism {command} printed no JSON object")
-    return answer
+    return shortened(answer) if command == "search" else answer
+
+
+def shortened(answer: dict[str, Any]) -> dict[str, Any]:
+    """A search's answer without the tail of its lists: thousands of graphs would be megabytes.
+
+    The cell says how many there were, besides the program itself, and a digest of all their ids.
+    """
+    graphs, rejected = answer.get("graphs", []), answer.get("rejected", [])
+    ids = sorted(str(graph["id"]) for graph in graphs)
+    return {
+        **answer,
+        "graphs": graphs[:MAX_GRAPHS],
+        "graph_count": sum(not graph["is_fallback"] for graph in graphs),
+        "graphs_sha256": digest(" ".join(ids)),
+        "rejected": rejected[:MAX_GRAPHS],
+        "rejected_count": len(rejected),
+    }
 
 
 def _printable(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -190,7 +190,7 @@ def test_numbers_that_json_lacks_become_null():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "-"), (2.0, "2 s"), (1234.5, "1234 s"), (0.00226, "2.26 ms"), (4e-6, "4 us")],
+    [(None, "-"), (2.0, "2 s"), (1234.5, "1,234 s"), (0.00226, "2.26 ms"), (4e-6, "4 us")],
 )
 def test_durations_read_in_the_unit_that_fits(value, text):
     assert seconds(value) == text

@@ -62,9 +62,9 @@ class Cell:
     """Command -> its `--json` object, in the order in which they were run.
 
     search: {search}; optimize: {optimize}; tune: {search, tune}; bench: {optimize, bench};
-    verify: {verify}. A cell that failed has those of the commands before. Of a search's `graphs` and
-    `rejected` the first 50 are there; `graph_count` (besides the program itself), `rejected_count`
-    and `graphs_sha256` (of all ids, sorted) are of all.
+    verify: {verify}. A cell that failed has those of the commands before. Of the `graphs` and
+    `rejected` of a search the first 50 are there; `graph_count` (besides the program itself),
+    `rejected_count` and `graphs_sha256` (of all ids, sorted) are of all.
     """
     files: Mapping[str, str]
     """Name -> text of what the commands left: `kernel.py`, `trials.jsonl` (lines of prism.trial),

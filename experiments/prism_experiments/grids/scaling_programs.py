@@ -37,14 +37,14 @@ def residual_2_half(x: "n d", w1: "d f", v1: "f d", w2: "d f", v2: "f d", w3: "d
     return pr.relu(residual_2(x, w1, v1, w2, v2) @ w3)
 
 
-def residual_3(  # noqa: PLR0913 - an argument per weight
+def residual_3(
     x: "n d", w1: "d f", v1: "f d", w2: "d f", v2: "f d", w3: "d f", v3: "f d"
 ) -> Tensor:
     """12 operators: three blocks."""
     return residual_1(residual_2(x, w1, v1, w2, v2), w3, v3)
 
 
-def residual_4(  # noqa: PLR0913 - an argument per weight
+def residual_4(
     x: "n d",
     w1: "d f",
     v1: "f d",

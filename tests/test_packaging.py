@@ -66,7 +66,8 @@ for name in ("prism.ir", "prism.tune", "prism_kernels"):
         try:
             importlib.import_module(module.name)
         except ImportError as error:  # what the cuda extra brings, where it is not installed
-            if importlib.util.find_spec("numba_cuda") or not str(error.name).startswith("numba.cuda"):
+            has_extra = importlib.util.find_spec("numba_cuda") is not None
+            if has_extra or not str(error.name).startswith("numba.cuda"):
                 raise
 """
 

@@ -59,6 +59,11 @@ class Points:
         return Points(self.features[rows], self.graphs[rows], self.options[rows])
 
 
+def _root(matrix: Floats) -> Floats:
+    """The lower triangle L with L L^T the matrix."""
+    return np.asarray(np.linalg.cholesky(matrix), np.float64)
+
+
 def covariance(one: Points, other: Points, length: float) -> Floats:
     """The prior covariance of residuals, in units of the scale."""
     size = max(1, one.features.shape[1])
@@ -103,7 +108,7 @@ class Regression:
     ) -> tuple[float, Regression]:
         """A fit and its log-likelihood."""
         number = len(points)
-        root = np.linalg.cholesky(covariance(points, points, length) + noise * np.diag(doubts))
+        root = _root(covariance(points, points, length) + noise * np.diag(doubts))
         white = np.linalg.solve(root, residuals)
         degrees = PRIOR_WEIGHT + number
         scale = (PRIOR_WEIGHT * PRIOR_SCALE**2 + float(white @ white)) / degrees
@@ -124,7 +129,7 @@ class Regression:
         values = np.concatenate((residuals, self.predict(points)[0]))
         doubts = np.concatenate((self.doubts, np.ones(len(points))))
         noise = self.noise * np.diag(doubts)
-        root = np.linalg.cholesky(covariance(every, every, self.length) + noise)
+        root = _root(covariance(every, every, self.length) + noise)
         weights = np.linalg.solve(root.T, np.linalg.solve(root, values))
         return Regression(every, self.length, self.noise, self.scale, doubts, root, weights)
 

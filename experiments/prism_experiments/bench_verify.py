@@ -117,10 +117,10 @@ def _timed(seconds: dict[str, float], calls: Counter[str]) -> Iterator[None]:
 
     def timed(stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
-        def call(*arguments: Any) -> Any:  # noqa: ANN401 - whatever the stage takes and gives
+        def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - what the stage takes
             begin = time.perf_counter()
             try:
-                return function(*arguments)
+                return function(*arguments, **named)
             finally:
                 seconds[stage] += time.perf_counter() - begin
                 calls[stage] += 1

@@ -22,6 +22,9 @@ from prism.ir import Program, SGraph, parse_sgraph
 from prism.verdict import Verdict
 from prism.verify import EXPLAIN_S, Counterexample, UsedAxioms, verify_programs
 
+HARD_STOP_S = 120.0
+"""When an answer is no longer waited for. Between iterations of an e-graph other limits hold."""
+
 STATUS = {
     Verdict.PROVED: Status.YES,
     Verdict.ADMITTED: Status.YES,
@@ -66,7 +69,9 @@ def command(
     for rule, why in faults_of(axiom_set, own, seed=run.seed).items():
         raise AxiomError(f"{rule} is unsound, so nothing can be proved with it: {why}")
     explain_s = LONG_EXPLAIN_S if explain else EXPLAIN_S
-    answer = verify_programs(wanted, given, axiom_set, seed=run.seed, explain_s=explain_s)
+    answer = verify_programs(
+        wanted, given, axiom_set, seed=run.seed, explain_s=explain_s, hard_stop_s=HARD_STOP_S
+    )
     verdict = answer.verdict.value
     used = None if answer.used is None else answer.used.axioms
     return Answer(

@@ -10,6 +10,7 @@ import contextvars
 import math
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -41,6 +42,8 @@ class _Work(threading.Thread, Generic[T]):
         try:
             self.result = self._context.run(self._while_awaited)
         except BaseException as error:
+            # an e-graph must be dropped by the thread that made it: leave none in the traceback
+            traceback.clear_frames(error.__traceback__)
             self.error = error
 
     def _while_awaited(self) -> T:

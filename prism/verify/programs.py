@@ -28,8 +28,6 @@ _OPEN = (
     "either: the axioms may be too weak; give the equation that is missing as a rule, with "
     "--axioms FILE.egg"
 )
-HARD_STOP_S = 120.0
-"""When an answer is no longer waited for. Between iterations of an e-graph other limits hold."""
 REFUTED_S = 0.3
 """How long to look for a proof of what numbers without rounding refute: to blame the axioms."""
 
@@ -64,14 +62,15 @@ def verify_programs(  # noqa: PLR0913 - three of them are switches
     *,
     seed: int = 0,
     explain_s: float = 0.0,
-    hard_stop_s: float = HARD_STOP_S,
+    hard_stop_s: float | None = None,
 ) -> Verification:
     """Whether `candidate` computes `reference` for all sizes.
 
     Arguments pair up by position, dimensions by the axes of the arguments; names do not matter.
     Whatever the axioms say is tried on random inputs too: a proof that a number refutes is none.
     `explain_s`: how long to look for the fewest axioms that prove it; not at all if 0.
-    `hard_stop_s`: when the answer is no longer waited for, and given up.
+    `hard_stop_s`: when the answer is no longer waited for, and given up; it is then worked out in a
+    thread of its own. None: here, for as long as one iteration of the e-graph may take.
 
     Raises:
         GraphError: the candidate is no well-formed program or sGraph.
@@ -80,6 +79,8 @@ def verify_programs(  # noqa: PLR0913 - three of them are switches
     def verify() -> Verification:
         return _verified(reference, candidate, axioms, limits, seed, explain_s)
 
+    if hard_stop_s is None:
+        return verify()
     try:
         return within(hard_stop_s, verify)
     except TooLongError:

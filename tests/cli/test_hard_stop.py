@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 
 from prism.cli.search import funnel
-from prism.verify import verify_programs
 
 
 def test_verify_gives_up_on_what_does_not_answer(prism, pairs, monkeypatch):
     is_over = threading.Event()
     monkeypatch.setattr("prism.verify.programs._prove", lambda *_: is_over.wait())
-    monkeypatch.setitem(verify_programs.__kwdefaults__, "hard_stop_s", 0.3)
+    monkeypatch.setattr("prism.cli.verify.HARD_STOP_S", 0.3)
     result = prism("verify", f"{pairs}:reference", f"{pairs}:swapped")
     is_over.set()
     assert result.exit_code == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 
 import pytest
 from program_texts import traced
@@ -68,3 +69,19 @@ def test_an_answer_that_does_not_come_is_given_up(monkeypatch):
     is_over.set()
     assert found.verdict is Verdict.GAVE_UP
     assert found.reason == "the e-graph had not answered after 0.3 s"
+
+
+def test_an_error_of_the_work_holds_on_to_none_of_its_values():
+    class Value:
+        """Something whose end can be seen."""
+
+    kept = []
+
+    def work():
+        value = Value()
+        kept.append(weakref.ref(value))
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        within(10.0, work)
+    assert kept[0]() is None

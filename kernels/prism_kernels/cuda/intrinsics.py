@@ -26,8 +26,10 @@ INF = np.float32(np.inf)
 NAN = np.float32(np.nan)
 LOWEST = np.float32(-LARGEST)
 
-I16, I64 = ir.IntType(16), ir.IntType(64)
+I16, I32, I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 F16, F32 = ir.HalfType(), ir.FloatType()
+
+Values = Sequence[ir.Value]
 
 STORAGE = {"float32": types.float32, "float16": types.uint16, "bfloat16": types.uint16}
 """Storage dtype -> the Numba type of an element in memory."""
@@ -52,6 +54,19 @@ def pointer_to(dtype: str) -> NumbaType:
 def element_address(builder: ir.IRBuilder, pointer: ir.Value, index: ir.Value) -> ir.Value:
     """The address of element `index` of what a parameter points to."""
     return builder.gep(pointer, [builder.zext(index, I64)], inbounds=True)
+
+
+def local_addresses(
+    context: Context, builder: ir.IRBuilder, kind: NumbaType, args: Values, count: int
+) -> list[ir.Value]:
+    """The addresses of neighbours in an array, whose value and first index are given."""
+    array, at = args
+    data = context.make_array(kind)(context, builder, array).data
+    first = builder.gep(data, [builder.zext(at, I64)], inbounds=True)
+    return [
+        first,
+        *(builder.gep(first, [ir.Constant(I64, k)], inbounds=True) for k in range(1, count)),
+    ]
 
 
 def _unchanged(_builder: ir.IRBuilder, value: ir.Value) -> ir.Value:

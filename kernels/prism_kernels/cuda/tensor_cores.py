@@ -16,46 +16,37 @@ from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
 from prism_kernels.cuda.frontend import intrinsic, types
 from prism_kernels.cuda.intrinsics import (
     F32,
+    I32,
     I64,
     Context,
     Intrinsic,
     NumbaType,
     Typed,
+    Values,
     element_address,
+    local_addresses,
     pointer_to,
 )
 from prism_kernels.cuda.tensor_dialect import FETCHES, WAITS
-
-I32 = ir.IntType(32)
-Values = Sequence[ir.Value]
-
-
-def _place(context: Context, builder: ir.IRBuilder, kind: NumbaType, args: Values) -> ir.Value:
-    """The address of an element of an array, whose value and index are given."""
-    array, index = args
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.gep(data, [builder.zext(index, I64)], inbounds=True)
 
 
 def _get(
     context: Context, builder: ir.IRBuilder, kind: NumbaType, args: Values, count: int
 ) -> Values:
     """Consecutive elements of an array."""
-    first = _place(context, builder, kind, args)
-    places = [builder.gep(first, [ir.Constant(I64, k)], inbounds=True) for k in range(count)]
-    return [builder.load(place) for place in places]
+    return [builder.load(at) for at in local_addresses(context, builder, kind, args, count)]
 
 
 def _put(
     context: Context, builder: ir.IRBuilder, kind: NumbaType, args: Values, values: ir.Value
 ) -> None:
     """Write the members of a structure to consecutive elements of an array, or its only one."""
-    first = _place(context, builder, kind, args)
     if not isinstance(values.type, ir.LiteralStructType):
-        builder.store(values, first)
+        (place,) = local_addresses(context, builder, kind, args, 1)
+        builder.store(values, place)
         return
-    for k in range(len(values.type.elements)):
-        place = builder.gep(first, [ir.Constant(I64, k)], inbounds=True)
+    places = local_addresses(context, builder, kind, args, len(values.type.elements))
+    for k, place in enumerate(places):
         builder.store(builder.extract_value(values, k), place)
 
 
@@ -127,7 +118,8 @@ def _shared_address(
     context: Context, builder: ir.IRBuilder, kind: NumbaType, args: Values
 ) -> ir.Value:
     """The 32-bit address of an element of shared memory."""
-    generic = builder.ptrtoint(_place(context, builder, kind, args), I64)
+    (place,) = local_addresses(context, builder, kind, args, 1)
+    generic = builder.ptrtoint(place, I64)
     text = "{ .reg .u64 t; cvta.to.shared.u64 t, $1; cvt.u32.u64 $0, t; }"
     return _assemble(builder, I32, [generic], text, operands="=r,l")
 

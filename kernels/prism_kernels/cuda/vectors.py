@@ -9,8 +9,6 @@ Importing this module imports numba-cuda. `prism_kernels.cuda.dialect` has the n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from llvmlite import ir  # type: ignore[import-untyped]  # it has no stubs
 
 from prism_kernels.cuda.dialect import DTYPES
@@ -18,18 +16,18 @@ from prism_kernels.cuda.frontend import intrinsic, types
 from prism_kernels.cuda.intrinsics import (
     FROM_STORED,
     I16,
-    I64,
+    I32,
     TO_STORED,
     Context,
     Intrinsic,
     NumbaType,
     Typed,
+    Values,
     element_address,
+    local_addresses,
     pointer_to,
 )
 
-I32 = ir.IntType(32)
-Values = Sequence[ir.Value]
 WORD_BYTES = 4
 
 
@@ -40,16 +38,6 @@ def _words(
     words = count * DTYPES[dtype] // WORD_BYTES
     kind = I32 if words == 1 else ir.VectorType(I32, words)
     return builder.bitcast(element_address(builder, pointer, index), kind.as_pointer())
-
-
-def _places(
-    context: Context, builder: ir.IRBuilder, kind: NumbaType, args: Values, count: int
-) -> list[ir.Value]:
-    """The addresses of neighbours in a local array, whose value and first index are given."""
-    array, at = args
-    data = context.make_array(kind)(context, builder, array).data
-    first = builder.gep(data, [builder.zext(at, I64)], inbounds=True)
-    return [builder.gep(first, [ir.Constant(I64, k)], inbounds=True) for k in range(count)]
 
 
 def _stored_of(builder: ir.IRBuilder, word: ir.Value, size: int) -> list[ir.Value]:
@@ -89,7 +77,7 @@ def _loader(dtype: str, count: int) -> Intrinsic:
                     for k in range(loaded.type.count)
                 ]
             stored = [element for word in words for element in _stored_of(builder, word, size)]
-            places = _places(context, builder, registers, args[:2], count)
+            places = local_addresses(context, builder, registers, args[:2], count)
             for element, place in zip(stored, places, strict=True):
                 builder.store(convert(builder, element), place)
             return context.get_dummy_value()
@@ -112,7 +100,7 @@ def _storer(dtype: str, count: int) -> Intrinsic:
         def build(
             context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Values
         ) -> ir.Value:
-            places = _places(context, builder, registers, args[2:], count)
+            places = local_addresses(context, builder, registers, args[2:], count)
             stored = [convert(builder, builder.load(place)) for place in places]
             each = WORD_BYTES // size
             words = [_word_of(builder, stored[k : k + each]) for k in range(0, count, each)]

@@ -31,6 +31,8 @@ def in_range(plain: Lowered, sizes: Mapping[DataDim, int], own: OwnValues) -> Lo
     faults: list[str] = []
     usable: list[tuple[int, Lowered]] = []
     for form in _safe_forms(plain):
+        if form is plain and usable:
+            break  # it takes each exponential bare that another form takes bare
         guarded = look(joined(form.programs, dict(sizes)), own)
         fault = _divided_by_running(form) or guarded.fault
         if fault is not None:

@@ -1,19 +1,16 @@
 """Tests an axiom on random small tensors: both sides of every direction, in NumPy.
 
-Variables of the left side get random well-typed values: any dimensions, split along some of the
-parallel dimensions they carry or not, tiles down to size one, negative, large and repeated values,
-exact zeros and undefined entries. Where the conditions hold, the other side must have the same type
-and the same value, and be defined exactly where the left side is. Floats are quick; numbers without
-rounding (`prism.egraph.exact`) have the last word wherever they can be had, so that a rule is
-neither refuted nor kept by rounding. A test can refute an axiom, not prove it; the same seed gives
-the same tests.
+Where the conditions of a rule hold, the other side must have the same type and the same value, and
+be defined exactly where the left side is (`prism.egraph.instances` draws the tensors). Floats are
+quick; numbers without rounding (`prism.egraph.exact`) have the last word wherever they can be had,
+so that a rule is neither refuted nor kept by rounding. A test can refute an axiom, not prove it;
+the same seed gives the same tests.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -22,7 +19,7 @@ import numpy as np
 
 from prism.egraph.axiom import AxiomFile
 from prism.egraph.axioms import AxiomSet, DirectedRule
-from prism.egraph.bank import TermBank, TermId, TermType
+from prism.egraph.bank import TermId, TermType
 from prism.egraph.exact import (
     ExactMeaning,
     TooLargeError,
@@ -31,19 +28,13 @@ from prism.egraph.exact import (
     is_precise,
     is_rational,
 )
-from prism.egraph.facts import DEFINED, NONNEG, NONZERO, needed_bits, single_dims
-from prism.egraph.meaning import Array, Meaning, Sizes
-from prism.egraph.sexpr import Atom, Form, SExpr, constants
-from prism.egraph.sides import DATA, NAMES, PARS, Binding, build, dim_text, fits, holds, type_text
-from prism.egraph.signature import PAR_RULES, Sort, definition_of
+from prism.egraph.facts import single_dims
+from prism.egraph.instances import Draw, Instance
+from prism.egraph.meaning import Array
+from prism.egraph.sides import build, fits, type_text
+from prism.egraph.signature import PAR_RULES
 from prism.errors import GraphError, SizeError
 
-UNDEFINED = 0.2
-"""How often a value has undefined entries."""
-LARGE, LARGE_EXPONENT = 1e6, 30.0
-"""Of the largest entries, where every operator is rational and where one may be an exponential."""
-MARKED, LONGEST = 0.3, 4_096
-"""How often an instance is about a number that the rule speaks of, and up to which a size is."""
 SMALL_WORK, MOST_WORK = 400, 20_000
 """Numbers in all values of an instance: to look at it exactly anyway, and to do so in doubt."""
 EXACT_CASES = 12
@@ -70,7 +61,7 @@ def check_rule(
     rule: DirectedRule, *, seed: int = 0, cases: int = 50, attempts: int = 8_000
 ) -> SoundnessReport:
     """Try `rule` on up to `cases` random instances of its left side."""
-    draw = _Draw(rule, random.Random(seed), np.random.default_rng(seed))
+    draw = Draw(rule, random.Random(seed), np.random.default_rng(seed))
     done = exact_done = 0
     rounding: str | None = None
     for _ in range(attempts):
@@ -80,7 +71,7 @@ def check_rule(
         if instance is None:
             continue
         done += 1
-        found = instance.judge(exactly=exact_done < EXACT_CASES)
+        found = _judge(instance, exactly=exact_done < EXACT_CASES)
         exact_done += found.is_exact
         rounding = rounding or found.rounding
         if found.fault is not None:
@@ -90,14 +81,14 @@ def check_rule(
     return SoundnessReport(done, None, exact_done, rounding)
 
 
-def _smallest(draw: _Draw, instance: _Instance, fault: str) -> str:
+def _smallest(draw: Draw, instance: Instance, fault: str) -> str:
     """The words for a counterexample, or for a smaller one if another draw has it."""
     draw.is_plain = True
     for _ in range(SHRINKS):
         other = draw.instance()
         if other is None or other.weight >= instance.weight:
             continue
-        found = other.judge(exactly=True).fault
+        found = _judge(other, exactly=True).fault
         if found is not None:
             instance, fault = other, found
     return f"{fault} with {instance}"
@@ -131,83 +122,49 @@ class _Finding:
     rounding: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Instance:
-    """One way to read the variables of a rule."""
-
-    rule: DirectedRule
-    meaning: Meaning
-    binding: Binding
-    types: Mapping[str, TermType]
-    left: TermId
-
-    def __str__(self) -> str:
-        sorts = ", ".join(
-            f"{name} over {type_text(kind)}{_values_text(self.meaning.inputs[name])}"
-            for name, kind in sorted(self.types.items())
+def _judge(instance: Instance, *, exactly: bool) -> _Finding:
+    """Whether the right side equals the left; `exactly`: without rounding if it is small."""
+    bank = instance.meaning.bank
+    try:
+        right = build(bank, instance.rule.right, instance.binding)
+        a, b = instance.meaning.value(instance.left), instance.meaning.value(right)
+    except (GraphError, SizeError) as error:
+        return _Finding(f"the result does not fit together ({error})")
+    right_kind, left_kind = (_telling(instance, bank.type_of(t)) for t in (right, instance.left))
+    if not fits(right_kind, left_kind, is_algebra=instance.rule.ruleset != PAR_RULES):
+        return _Finding(
+            f"the result is over {type_text(right_kind)}, not over {type_text(left_kind)},"
         )
-        others = ", ".join(
-            f"{name} = {dim_text(value)}"
-            for name, value in sorted(self.binding.items())
-            if name not in self.types
-        )
-        sizes = self.meaning.sizes
-        used = {dim for kind in self.types.values() for dim in (*kind.splits, *kind.pars)}
-        used |= {dim for kind in self.types.values() for s in kind.splits.values() for dim in s}
-        used |= {value for name, value in self.binding.items() if name not in self.types}
-        counts = [
-            f"{what} {', '.join(f'{dim_text(d)}: {n}' for d, n in of.items() if d in used)}"
-            for what, of in (("sizes", sizes.data), ("chunks", sizes.pars))
-            if used & of.keys()
-        ]
-        return "; ".join(part for part in (sorts, others, *counts) if part)
+    fault = _float_fault(a, b)
+    work = instance.meaning.work()
+    if work > MOST_WORK or (fault is None and not (exactly and work <= SMALL_WORK)):
+        return _Finding(fault)
+    return _referee(instance, right, fault)
 
-    @property
-    def weight(self) -> tuple[int, int]:
-        """How much there is to read."""
-        return sum(self.meaning.inputs[name].size for name in self.types), len(str(self))
 
-    def judge(self, *, exactly: bool) -> _Finding:
-        """Whether the right side equals the left; `exactly`: without rounding if it is small."""
-        bank = self.meaning.bank
-        try:
-            right = build(bank, self.rule.right, self.binding)
-            a, b = self.meaning.value(self.left), self.meaning.value(right)
-        except (GraphError, SizeError) as error:
-            return _Finding(f"the result does not fit together ({error})")
-        right_kind, left_kind = (self.telling(bank.type_of(t)) for t in (right, self.left))
-        if not fits(right_kind, left_kind, is_algebra=self.rule.ruleset != PAR_RULES):
-            return _Finding(
-                f"the result is over {type_text(right_kind)}, not over {type_text(left_kind)},"
-            )
-        fault = _float_fault(a, b)
-        work = self.meaning.work()
-        if work > MOST_WORK or (fault is None and not (exactly and work <= SMALL_WORK)):
-            return _Finding(fault)
-        return self.referee(right, fault)
+def _telling(instance: Instance, kind: TermType) -> TermType:
+    """A type without the dimensions that the rule wants of size one: nothing varies there."""
+    single = {instance.binding[name] for name in single_dims(instance.rule.axiom.conditions)}
+    splits = {dim: split for dim, split in kind.splits.items() if dim not in single}
+    return TermType(splits, kind.pars)
 
-    def telling(self, kind: TermType) -> TermType:
-        """A type without the dimensions that the rule wants of size one: nothing varies there."""
-        single = {self.binding[name] for name in single_dims(self.rule.axiom.conditions)}
-        splits = {dim: split for dim, split in kind.splits.items() if dim not in single}
-        return TermType(splits, kind.pars)
 
-    def referee(self, right: TermId, float_fault: str | None) -> _Finding:
-        """The judgement without rounding, if there is one."""
-        heads = self.rule.needs | self.rule.makes
-        if not is_precise(heads):
-            return _Finding(float_fault)
-        inputs = {name: exact(value) for name, value in self.meaning.inputs.items()}
-        meaning = ExactMeaning(self.meaning.bank, self.meaning.sizes, inputs)
-        try:
-            a, b = (meaning.value(term) for term in (self.left, right))
-        except TooLargeError:
-            return _Finding(float_fault)
-        fault = _exact_fault(a, b, is_rational=is_rational(heads))
-        if fault is None:
-            return _Finding(None, is_exact=True, rounding=float_fault)
-        hint = "" if float_fault else " (rounding to float64 hides it)"
-        return _Finding(f"{fault}{hint}", is_exact=True)
+def _referee(instance: Instance, right: TermId, float_fault: str | None) -> _Finding:
+    """The judgement without rounding, if there is one."""
+    heads = instance.rule.needs | instance.rule.makes
+    if not is_precise(heads):
+        return _Finding(float_fault)
+    inputs = {name: exact(value) for name, value in instance.meaning.inputs.items()}
+    meaning = ExactMeaning(instance.meaning.bank, instance.meaning.sizes, inputs)
+    try:
+        a, b = (meaning.value(term) for term in (instance.left, right))
+    except TooLargeError:
+        return _Finding(float_fault)
+    fault = _exact_fault(a, b, is_rational=is_rational(heads))
+    if fault is None:
+        return _Finding(None, is_exact=True, rounding=float_fault)
+    hint = "" if float_fault else " (rounding to float64 hides it)"
+    return _Finding(f"{fault}{hint}", is_exact=True)
 
 
 def _float_fault(a: Array, b: Array) -> str | None:
@@ -230,9 +187,8 @@ def _exact_fault(
     for x, y in zip(a[finite(a)], b[finite(b)], strict=True):
         size = 0 if is_rational else max(1, abs(x.value), abs(y.value))
         if abs(x.value - y.value) > Fraction(1, 10**20) * size:
-            return f"the left side is {_number_text(x.value)} and the right side " + _number_text(
-                y.value
-            )
+            left, right = _number_text(x.value), _number_text(y.value)
+            return f"the left side is {left} and the right side {right}"
     return None
 
 
@@ -246,169 +202,3 @@ def _number_text(value: Fraction) -> str:
 def _undefined_fault(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> str:
     side = "right" if a[tuple(np.argwhere(a != b)[0])] else "left"
     return f"the sides are not defined at the same places (the {side} side is undefined somewhere)"
-
-
-def landmarks(heads: AbstractSet[str], numbers: Iterable[str]) -> tuple[float, ...]:
-    """Numbers at which something may change: a rule's constants, and those in the meanings."""
-    found = {float(text) for text in numbers}
-    for head in heads:
-        definition = definition_of(head)
-        if definition is not None:
-            found |= definition.numbers
-    return tuple(sorted(found))
-
-
-class _Draw:
-    """Draws instances in which the left side is well typed and the conditions hold."""
-
-    def __init__(
-        self, rule: DirectedRule, rng: random.Random, numbers: np.random.Generator
-    ) -> None:
-        self.rule = rule
-        self.rng = rng
-        self.numbers = numbers
-        self.sorts = rule.variables
-        self.is_parallel = rule.ruleset == PAR_RULES
-        self.is_plain = False
-        """Whether to draw values that are easy to read."""
-        heads = rule.needs | rule.makes
-        self.large = LARGE if is_rational(heads) else LARGE_EXPONENT
-        self.bits = needed_bits(rule.axiom.conditions)
-        self.single = single_dims(rule.axiom.conditions)
-        marks = landmarks(heads, constants(rule.left) | constants(rule.right))
-        self.marks = [m for m in marks if is_rational(heads) or abs(m) <= self.large]
-        self.lengths = [int(m) for m in marks if m == int(m) and 1 <= m <= LONGEST]
-
-    def instance(self) -> _Instance | None:
-        rng = self.rng
-        pars = {p: rng.choice((1, 2, 2, 3)) for p in PARS}
-        chunks = pars[PARS[0]] * pars[PARS[1]] if self.is_parallel else 1
-        tiles = (1, 1, 2) if self.is_parallel else (1, 2, 2, 3, 4)
-        data = {d: chunks * rng.choice(tiles) for d in DATA}
-        binding: dict[str, int] = {}
-        for name, sort in self.sorts.items():
-            if sort is Sort.DATA:
-                binding[name] = rng.choice(DATA)
-            elif sort is Sort.PAR:
-                binding[name] = rng.choice(PARS)
-        types = self.types(binding)
-        bank = TermBank(NAMES, is_strict=self.is_parallel)
-        for name, kind in types.items():
-            binding[name] = bank.variable(name, kind)
-        if not all(holds(c, binding, types) for c in self.rule.axiom.conditions):
-            return None
-        try:
-            left = build(bank, self.rule.left, binding)
-        except GraphError:
-            return None
-        if self.lengths and not self.is_parallel and rng.random() < MARKED:
-            # a rule about an operator along a dim may hold at sizes below a number in its meaning
-            along = [binding[n] for n, sort in self.sorts.items() if sort is Sort.DATA]
-            length = rng.choice(self.lengths)
-            data |= {d: max(1, length + rng.choice((-1, 0, 1, 2, 7))) for d in along[:1]}
-        data |= {binding[name]: 1 for name in self.single}
-        sizes = Sizes(self.stacked(data, pars, binding), pars)
-        shapes = Meaning(bank, sizes, {})
-        try:
-            arrays = {name: self.values(name, shapes.shape(kind)) for name, kind in types.items()}
-            meaning = Meaning(bank, sizes, arrays)
-            meaning.value(left)
-        except SizeError:
-            return None
-        return _Instance(self.rule, meaning, binding, types, left)
-
-    def types(self, binding: Binding) -> dict[str, TermType]:
-        """A type for each term variable; mostly alike, so that operators fit."""
-        rng = self.rng
-        common = [p for p in PARS if self.is_parallel and rng.random() < 0.5]
-        splits = {d: self.split(common) for d in DATA}
-        out: dict[str, TermType] = {}
-        for name, sort in self.sorts.items():
-            if sort is not Sort.TERM:
-                continue
-            pars = list(common)
-            if self.is_parallel and rng.random() < 0.25:
-                pars = [p for p in PARS if rng.random() < 0.5]
-            own = {
-                d: splits[d] if rng.random() < 0.8 else self.split(pars)
-                for d in DATA
-                if rng.random() < 0.6
-            }
-            if self.is_parallel and own and rng.random() < 0.2:
-                # tiles of different blocks added up: split along p, but no longer one per block
-                par, dim = self.choice(binding, PARS), self.choice(binding, list(own))
-                own[dim] = (*own[dim], par)
-                pars = [p for p in pars if p != par]
-            out[name] = TermType(own, frozenset(pars))
-        return out
-
-    def choice(self, binding: Binding, among: Sequence[int]) -> int:
-        """One of these dimensions, preferably one that the rule names."""
-        named = [d for d in among if d in binding.values()]
-        return self.rng.choice(named or list(among))
-
-    def split(self, pars: list[int]) -> tuple[int, ...]:
-        chosen = [p for p in pars if self.rng.random() < 0.4]
-        self.rng.shuffle(chosen)
-        return tuple(chosen)
-
-    def stacked(
-        self, data: dict[int, int], pars: Mapping[int, int], binding: Binding
-    ) -> dict[int, int]:
-        """Sizes in which each dimension made by Stack has as many places as there are chunks."""
-        for form in _forms(self.rule.left):
-            if form.head == "Stack":
-                _, dim, par = (str(item) for item in form.items[1:])
-                data[binding[dim]] = pars[binding[par]]
-        return data
-
-    def values(self, name: str, shape: tuple[int, ...]) -> Array:
-        """Values for a variable, such that what the conditions say of its entries holds."""
-        values, bits = self.array(shape), self.bits.get(name, 0)
-        if bits & DEFINED:
-            values = np.nan_to_num(values)
-        if bits & NONNEG:
-            values = np.abs(values)
-        if bits & NONZERO:
-            values[values == 0] = self.rng.choice((0.5, 1.0, 2.0))
-        return values
-
-    def array(self, shape: tuple[int, ...]) -> Array:
-        """Values of one kind, with zeros; now and then with undefined ones."""
-        numbers = self.numbers
-        kind = numbers.random()
-        if self.is_plain or kind < 0.25:  # whole numbers: many are equal
-            values = numbers.integers(-3, 4, shape).astype(np.float64)
-        elif kind < 0.35:  # one value everywhere
-            values = np.full(shape, numbers.normal(0.0, 1.5))
-        else:
-            values = numbers.normal(0.0, 1.5, shape)
-        if numbers.random() < 0.3:
-            values = np.abs(values)
-        if numbers.random() < 0.3 and not self.is_plain:
-            values[numbers.random(shape) < 0.3] *= self.large / 4.0
-        values[numbers.random(shape) < 0.1] = 0.0
-        if self.marks and numbers.random() < MARKED:
-            # a rule may hold on one side of a number that it speaks of
-            mark = numbers.choice(self.marks)
-            near = np.array([mark - 1.0, mark, mark + 1.0, 2.0 * mark, -mark, -2.0 * mark])
-            places = numbers.random(shape) < 0.5
-            values[places] = numbers.choice(near, int(places.sum()))
-        if numbers.random() < UNDEFINED:
-            # what a program computed may be undefined: a rule that drops it changes where
-            values[numbers.random(shape) < 0.5] = np.nan
-        return values
-
-
-def _forms(expr: SExpr) -> list[Form]:
-    if isinstance(expr, Atom):
-        return []
-    return [expr, *(form for item in expr.items for form in _forms(item))]
-
-
-def _values_text(values: Array) -> str:
-    """The entries, if they can be read."""
-    if values.size > 8:
-        return ""
-    entries = ("undefined" if np.isnan(v) else f"{v:.4g}" for v in values.ravel())
-    return f" = [{', '.join(entries)}]"

@@ -55,17 +55,18 @@ class PlacementRules:
         self._arena = arena
         self._gate = gate
         self._known: dict[tuple[TermId, tuple[State, ...]], tuple[State, ...]] = {}
-        self._shared: dict[Placed, bool] = {}
+        self._shared: dict[tuple[object, ...], tuple[State, ...]] = {}
+        self._kept: dict[Placed, bool] = {}
 
     def results(self, term: TermId, states: tuple[State, ...]) -> tuple[State, ...]:
         """The states the result may be in; `states` of the operands, not all replicated."""
         key = (term, states)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = tuple(self._ask(term, states))
+            known = self._known[key] = self._ask(term, states)
         return known
 
-    def _ask(self, term: TermId, states: tuple[State, ...]) -> Iterator[State]:
+    def _ask(self, term: TermId, states: tuple[State, ...]) -> tuple[State, ...]:
         value = self._arena.terms[term]
         operand_dims = tuple(self._arena.terms[t].dims for t in value.operands)
         return self.allowed(value.op, value.dim, states, operand_dims, value.dims)
@@ -77,14 +78,22 @@ class PlacementRules:
         states: tuple[State, ...],
         operand_dims: tuple[int, ...],
         result_dims: int,
-    ) -> Iterator[State]:
+    ) -> tuple[State, ...]:
         """The same for an operator over any values of these dims."""
-        for result in possible_states(result_dims):
-            placed = Placed(op, dim, states, operand_dims, result)
-            if placed not in self._shared:
-                self._shared[placed] = self._gate.keeps(placed)
-            if self._shared[placed]:
-                yield result
+        key = (op, dim, states, operand_dims, result_dims)
+        known = self._shared.get(key)
+        if known is None:
+            placed = (
+                Placed(op, dim, states, operand_dims, result)
+                for result in possible_states(result_dims)
+            )
+            known = self._shared[key] = tuple(p.result for p in placed if self._keeps(p))
+        return known
+
+    def _keeps(self, placed: Placed) -> bool:
+        if placed not in self._kept:
+            self._kept[placed] = self._gate.keeps(placed)
+        return self._kept[placed]
 
 
 @dataclass(frozen=True, slots=True)

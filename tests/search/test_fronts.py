@@ -8,7 +8,7 @@ random sizes, tiles, machine balances and memory limits, by one that tune mode k
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from random import Random
 
 import pytest
@@ -18,9 +18,7 @@ from strategies import random_program
 
 from prism.egraph import Limits as SaturationLimits
 from prism.egraph import load_axioms, saturate
-from prism.ir import (
-    bind_sizes,
-)
+from prism.ir import bind_sizes
 from prism.search.answers import load_encoding
 from prism.search.assemble import build_graph
 from prism.search.cone import build_cone
@@ -58,11 +56,17 @@ def graphs_of(make, program, cone, max_ops, sizes=None):
     return [build_graph(materials.arena, ranked.candidate) for ranked in found]
 
 
-def both(program, max_ops=None, seed=0, sizes=None):
+@lru_cache(maxsize=1)
+def everything(program, max_ops):
+    """The cone of a program, and all its graphs: they are compared with several lists."""
     cone = build_cone(program, saturate(program, axioms(), SaturationLimits(seconds=20)))
-    listed = graphs_of(ConeGenerator, program, cone, max_ops)
+    return cone, [priced(g) for g in graphs_of(ConeGenerator, program, cone, max_ops)]
+
+
+def both(program, max_ops=None, seed=0, sizes=None):
+    cone, listed = everything(program, max_ops)
     kept = graphs_of(lambda m: FrontGenerator(m, seed), program, cone, max_ops, sizes)
-    return [priced(g) for g in listed], [priced(g) for g in kept]
+    return listed, [priced(g) for g in kept]
 
 
 def one_size(program, loop):
@@ -119,9 +123,13 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
-def test_the_best_graph_at_any_size_is_kept(function):
-    program = programs.trace(function)
+@pytest.fixture(scope="module", params=PROGRAMS, ids=lambda f: f.__name__)
+def program(request):
+    """pytest runs the tests of one program together, so that `everything` is asked once."""
+    return programs.trace(request.param)
+
+
+def test_the_best_graph_at_any_size_is_kept(program):
     listed, kept = both(program)
     assert 0 < len(kept) <= max(3, len(listed) / 3)
     assert_nothing_lost(program, listed, kept, Random(1), samples=25)
@@ -142,9 +150,7 @@ def some_sizes(program, random):
     return {d: random.choice((2, 3, 8, 17, 64, 1000, 4096)) for d in program.size_names}
 
 
-@pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
-def test_at_given_sizes_the_best_graph_is_kept_among_fewer(function):
-    program = programs.trace(function)
+def test_at_given_sizes_the_best_graph_is_kept_among_fewer(program):
     random = Random(3)
     _, symbolic = both(program)
     for _ in range(3):

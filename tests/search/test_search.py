@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from random import Random
 
@@ -146,8 +147,9 @@ def test_graphs_are_distinct_and_named_by_what_they_are(results, name):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_any_program_finishes_and_gives_useful_graphs(name):
+    start = time.process_time()
     result = search(programs.trace(OTHERS[name]), SearchOptions(max_graphs=60))
-    assert result.search_s < 8
+    assert time.process_time() - start < 8
     assert result.counters["not_proved"] == result.counters["gave_up"] == 0
     assert others(result)
     for i, found in enumerate(result.graphs):

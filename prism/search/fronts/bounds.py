@@ -194,19 +194,28 @@ class Bounds:
 
     def _least_rows(self, choices: Sequence[Choice], tile_rows: Rows, way: int | None) -> Least:
         """The same as numbers that decide: the least at each corner is below all in between."""
-        full, bare = np.zeros((2, self.count, self.width))
+        full, bare = np.full((2, self.count, self.width), np.inf)
         work = self.width // 2
-        for k in range(self.count):
-            rows = []
-            for choice in (c for c in choices if c.alive[k]):
-                least = self._dearest_below(choice, way, k)
-                row = np.zeros(self.width) if least is None else least.rows[k].copy()
-                row[:work] += choice.rows[k, :work]
-                rows.append((row, row + tile_rows[k] if choice.has_tile else row))
-            if rows:
-                bare[k] = np.min([row for row, _ in rows], axis=0)
-                full[k] = np.min([row for _, row in rows], axis=0)
+        for choice in choices:
+            rows = self._rows_below(choice, way)
+            rows[:, :work] += choice.rows[:, :work]
+            rows[~choice.alive] = np.inf
+            np.minimum(bare, rows, out=bare)
+            np.minimum(full, rows + tile_rows if choice.has_tile else rows, out=full)
+        is_dead = np.isinf(bare[:, 0])
+        full[is_dead] = bare[is_dead] = 0.0
         return Least((), full, (), bare)
+
+    def _rows_below(self, choice: Choice, way: int | None) -> Rows:
+        """The rows of what is below an operator on the way to an input, dearest operand first."""
+        below = [] if way is None else [self.classes[i].least for i in bits(choice.needs) if i]
+        rows = [least[way].rows for least in below if way in least]
+        if len(rows) < 2:
+            return rows[0].copy() if rows else np.zeros((self.count, self.width))
+        several = np.stack(rows)
+        dearest = several[:, :, 0].argmax(axis=0)
+        chosen: Rows = several[dearest, np.arange(self.count)]
+        return chosen
 
     def _below(self, choice: Choice, way: int | None, column: int) -> Cost:
         """The least below an operator on the way to an input."""

@@ -33,11 +33,15 @@ _DEAD_END = 1
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where to dive: a loop column, weights for a row of costs, whether daring is allowed."""
+    """Where to dive: a loop column, weights for a row of costs, whether daring is allowed.
+
+    `is_first`: in the middle of the sizes, which comes first.
+    """
 
     column: int
     weights: Row
     may_dare: bool
+    is_first: bool
 
 
 def points(column_count: int, scale: Scale) -> Iterator[Point]:
@@ -51,7 +55,7 @@ def points(column_count: int, scale: Scale) -> Iterator[Point]:
             weights[probe] = weights[probe_count + probe] = FEW
             weights[weighted + probe] = 1.0
             for column in range(column_count):
-                yield Point(column, weights, may_dare)
+                yield Point(column, weights, may_dare, probe == 0)
 
 
 class _Step(NamedTuple):

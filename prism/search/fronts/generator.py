@@ -48,7 +48,7 @@ from prism.search.ranking import OVERFLOWING, Ranked
 from prism.search.wiring import Arena, dims_in
 
 DIVE_SHARE = 0.6
-"""The part of the time for generating after which no more dives begin."""
+"""The part of the time for generating after which no more dives begin, but the first ones."""
 
 
 class FrontGenerator:
@@ -136,14 +136,7 @@ class _Run:
         if bounds is None or not bounds.is_complete:
             self._materials.cuts.out_of_time("only the program's own op DAG was tried")
             return
-        self._dives = Dives(bounds)
-        for point in points(len(self._columns), self._scales[0]) if self._scales else ():
-            if is_late(DIVE_SHARE):
-                break
-            dag = self._dives.dive(point, self._table.roots, most)
-            if dag is not None:
-                self._visit(dag, everywhere)
-                progress(self.families.count)
+        self._dive(bounds, most, is_late, progress)
         fronts = self._fronts()
         walk = Walk(
             self._table, bounds, fronts, self._visit,
@@ -154,6 +147,20 @@ class _Run:
         if walk.count.left:
             left = walk.count.left
             self._materials.cuts.out_of_time(f"{left} partial op DAGs were not completed", left)
+
+    def _dive(
+        self, bounds: Bounds, most: int, is_late: Late, progress: Callable[[int], None]
+    ) -> None:
+        """Visit what looks cheapest; at one point at least, however long all before took."""
+        self._dives = Dives(bounds)
+        everywhere = np.ones(len(self._columns), dtype=bool)
+        for point in points(len(self._columns), self._scales[0]) if self._scales else ():
+            if is_late(1.0 if point.is_first else DIVE_SHARE):
+                break
+            dag = self._dives.dive(point, self._table.roots, most)
+            if dag is not None:
+                self._visit(dag, everywhere)
+                progress(self.families.count)
 
     def _keeps(self, bounds: Rows) -> bool:
         """Whether the pruners keep a partial op DAG that costs at least this, by live column."""

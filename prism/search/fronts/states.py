@@ -66,6 +66,7 @@ class Reaches:
         """The dims that every term of a class has, as bit masks."""
         self._rules = rules
         self._is_late = is_late
+        self._found: dict[tuple[object, ...], _Value] = {}
 
     def along(self, inputs: tuple[State, ...], *, is_loop: bool) -> Reach:
         """The reach where inputs are in these states.
@@ -113,7 +114,15 @@ class Reaches:
         return build(MACRO_OF[operator.op].pattern).states
 
     def _applied(self, op: str, dim: int, operands: Iterable[_Value], *, is_loop: bool) -> _Value:
+        """What an operator gives; columns differ little, so most of it is known."""
         operands = tuple(operands)
+        key = (op, dim, operands, is_loop)
+        known = self._found.get(key)
+        if known is None:
+            known = self._found[key] = self._asked(op, dim, operands, is_loop=is_loop)
+        return known
+
+    def _asked(self, op: str, dim: int, operands: tuple[_Value, ...], *, is_loop: bool) -> _Value:
         dims = tuple(value.dims for value in operands)
         result_dims = 0
         for mask in dims:

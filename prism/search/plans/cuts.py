@@ -4,17 +4,26 @@ A cut is a set of operators closed downwards: with an operator it has all those 
 its values that the rest reads, or that are outputs, cross: they are saved, and loaded later. A DAG
 in k kernels is a chain of k - 1 cuts. The set of all operators is a cut too: what is left for the
 kernel above it is to put together the outputs that blocks leave partial.
+
+Sets of operators are bit masks, an operator's bit being its place in the op DAG.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from prism.ir import OPS, OpKind
+from prism.search.fronts.chains import bits
 from prism.search.wiring import Arena, TermId, Wired
 
 MAX_CROSSING = 3
 """Values that earlier kernels compute and save: those that cross, and outputs."""
+
+Cut = int
+"""A set of operators closed downwards."""
+
+Chain = tuple[Cut, ...]
+"""The cuts of an op DAG in several kernels, each containing the one before."""
 
 
 class CutTable:
@@ -24,63 +33,72 @@ class CutTable:
         self._arena = arena
         self._wired = wired
         self.wide_count = 0
-        self._readers: Mapping[TermId, list[TermId]] = {term: [] for term in wired.nodes}
-        for term in wired.nodes:
-            for operand in set(arena.terms[term].operands):
-                if operand in self._readers:
-                    self._readers[operand].append(term)
+        place = {term: i for i, term in enumerate(wired.nodes)}
+        self.every: Cut = (1 << len(place)) - 1
+        self._roots = sum(1 << place[t] for t in dict.fromkeys(wired.roots) if t in place)
+        self.operands: tuple[int, ...] = tuple(
+            sum(1 << place[t] for t in dict.fromkeys(arena.terms[node].operands) if t in place)
+            for node in wired.nodes
+        )
+        """The operators that each one reads."""
+        readers = [0] * len(place)
+        for i, read in enumerate(self.operands):
+            for j in bits(read):
+                readers[j] |= 1 << i
+        self._readers = tuple(readers)
 
-    def cuts(self, most: int) -> Iterator[frozenset[TermId]]:
+    def cuts(self, most: int) -> Iterator[Cut]:
         """Every cut that few values cross, at most `most` of them.
 
         Each set comes once: operators are decided in order, and one that reads an operator left out
         is left out.
         """
-        nodes, terms = self._wired.nodes, self._arena.terms
-        stack: list[tuple[int, frozenset[TermId]]] = [(0, frozenset())]
-        inside = frozenset(nodes)
+        stack: list[tuple[int, Cut]] = [(0, 0)]
+        count = len(self.operands)
         found = 0
         while stack and found < most:
             place, below = stack.pop()
-            if place < len(nodes):
+            if place < count:
                 stack.append((place + 1, below))
-                if all(t in below or t not in inside for t in terms[nodes[place]].operands):
-                    stack.append((place + 1, below | {nodes[place]}))
-            elif below and len(self.crossing(below)) > MAX_CROSSING:
+                if not self.operands[place] & ~below:
+                    stack.append((place + 1, below | 1 << place))
+            elif below and self.crossing(below).bit_count() > MAX_CROSSING:
                 self.wide_count += 1
             elif below:
                 found += 1
                 yield below
 
-    def crossing(self, below: frozenset[TermId]) -> tuple[TermId, ...]:
-        """The values of a set of operators that are read outside it, or are outputs."""
-        roots = set(self._wired.roots)
-        return tuple(
-            t
-            for t in self._wired.nodes
-            if t in below and (t in roots or any(r not in below for r in self._readers[t]))
-        )
+    def crossing(self, below: Cut) -> int:
+        """The operators of a cut whose values are read outside it, or are outputs."""
+        out = below & self._roots
+        for i in bits(below & ~out):
+            if self._readers[i] & ~below:
+                out |= 1 << i
+        return out
 
-    def is_idle(self, below: frozenset[TermId]) -> bool:
+    def terms(self, operators: int) -> frozenset[TermId]:
+        """The terms of a set of operators."""
+        return frozenset(self._wired.nodes[i] for i in bits(operators))
+
+    def is_idle(self, below: Cut) -> bool:
         """Whether nothing is gained but by leaving values partial.
 
         Nothing is above the cut, or an elementwise operator above it could go below at no cost: it
         replaces what it reads, and nothing larger crosses. Where blocks stack partial values it may
         have to stay: then it waits for their sum.
         """
-        if len(below) == len(self._wired.nodes):
+        if below == self.every:
             return True
-        terms = self._arena.terms
-        for term in self._wired.nodes:
-            value = terms[term]
-            if term in below or OPS[value.op].kind is not OpKind.ELEMENTWISE:
-                continue
-            read = [t for t in value.operands if t in below]
-            if len(read) < sum(terms[t].leaf is None for t in value.operands) or not read:
-                continue
-            replaced = [
-                t for t in read if self._readers[t] == [term] and t not in self._wired.roots
-            ]
-            if any(value.dims & ~terms[t].dims == 0 for t in replaced):
-                return True
-        return False
+        return any(self._could_go_below(i, below) for i in bits(self.every & ~below))
+
+    def _could_go_below(self, place: int, below: Cut) -> bool:
+        terms, nodes = self._arena.terms, self._wired.nodes
+        value, read = terms[nodes[place]], self.operands[place]
+        if OPS[value.op].kind is not OpKind.ELEMENTWISE or not read or read & ~below:
+            return False
+        return any(
+            self._readers[i] == 1 << place
+            and not self._roots >> i & 1
+            and value.dims & ~terms[nodes[i]].dims == 0
+            for i in bits(read)
+        )

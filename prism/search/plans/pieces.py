@@ -117,6 +117,7 @@ class Piece:
         self.mapper.own = frozenset(ours for term, ours in built.ours.items() if term in own)
         self.builder = GraphBuilder(self.arena)
         self._profiles = profiles
+        self._options: tuple[Option, ...] | None = None
 
     @cached_property
     def stackings(self) -> tuple[tuple[tuple[TermId, State], ...], ...]:
@@ -149,21 +150,45 @@ class Piece:
             yield column
 
     @cached_property
+    def floor(self) -> Row:
+        """The seconds of any option at least, at each profile; no encoding is asked."""
+        costs = KernelCosts(self.arena, self.mapper.placement, self._profiles)
+        is_shared, is_alone = bool(self.key.stacking), self._is_one_contraction()
+        return costs.least(self.wired, is_shared=is_shared, is_alone=is_alone)
+
+    @cached_property
     def least(self) -> Row:
-        """The seconds of the best option at each profile; there must be one."""
+        """The seconds of the best option at each profile; infinite where there is none."""
+        if not self.options:
+            return np.full(self._profiles.count, np.inf)
         return np.asarray(np.minimum.reduce([option.seconds for option in self.options]))
+
+    @property
+    def bound(self) -> Row:
+        """What is known so far of the seconds of the best option, at least."""
+        return self.floor if self._options is None else self.least
 
     def best(self, profile: int, most: int) -> list[Option]:
         """The options that are fastest at a profile, at most so many."""
         return nsmallest(most, self.options, lambda o: (o.seconds[profile], o.ranked.rank))
 
-    @cached_property
+    @property
+    def is_known(self) -> bool:
+        """Whether the options were asked for."""
+        return self._options is not None
+
+    @property
     def options(self) -> tuple[Option, ...]:
         """Every way to run it, the best looking first.
 
         Where mappings are asked for apart, because only the best plans are listed, those under the
         largest grids with the best looking stages.
         """
+        if self._options is None:
+            self._options = self._found()
+        return self._options
+
+    def _found(self) -> tuple[Option, ...]:
         if not self._materials.gate.keeps(Matched(self.arena, self.wired)):
             return ()
         costs = KernelCosts(self.arena, self.mapper.placement, self._profiles)

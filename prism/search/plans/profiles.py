@@ -142,6 +142,21 @@ class KernelCosts:
         border = [terms[t].dims for t in (*wired.leaves, *wired.roots)]
         return profiles.launch_s + _shared_evenly(self._arena, wired, border, profiles)
 
+    def least(self, wired: Wired, *, is_shared: bool, is_alone: bool) -> Row:
+        """Of all the ways to run an op DAG in one kernel; `is_shared`: it leaves values partial."""
+        arena, profiles = self._arena, self._profiles
+        read = [leaf for leaf in wired.leaves if arena.terms[leaf].inputs]
+        written = [profiles.elements(arena.terms[t].dims) for t in wired.roots]
+        elements = [profiles.elements(arena.terms[leaf].dims) for leaf in read]
+        work = _total(work_of(arena, term, profiles) for term in wired.nodes)
+        bare = Load(work, _total((*elements, *written)))
+        if is_shared:
+            return least_at(profiles, bare, bare, None, np.array(is_alone))
+        demands = Demands(arena, wired, profiles)
+        again = [demands.read(leaf) for leaf in read]
+        ours = Load(_total(map(demands.work, wired.nodes)), _total((*again, *written)))
+        return least_at(profiles, bare, ours, _product(written), np.array(is_alone))
+
     def _seconds(self, wired: Wired, late: frozenset[TermId], grid: Sequence[Column]) -> Row:
         profiles = self._profiles
         times = {term: ITERATIONS if term in late else 1 for term in wired.nodes}
@@ -175,9 +190,7 @@ class KernelCosts:
         # a few blocks cannot keep the memory busy
         bandwidth = machine.bandwidth * np.minimum(1.0, 2 * blocks / machine.blocks)
         compute = work / (machine.block_speed * blocks)
-        memory = moved * ELEMENT_BYTES / bandwidth
-        least, most = np.minimum(compute, memory), np.maximum(compute, memory)
-        return np.asarray(machine.launch_s + most + 0.2 * least)
+        return machine.launch_s + _roofline(compute, moved * ELEMENT_BYTES / bandwidth)
 
     def _by_pattern(
         self, values: Iterable[tuple[TermId, Row]], grid: Sequence[Column]
@@ -228,22 +241,81 @@ def _repeated(
     return total
 
 
-def least_seconds(
-    arena: Arena, wired: Wired, crossing: Sequence[Iterable[TermId]], profiles: Profiles
-) -> Row:
-    """What several kernels take at least: launches, what they read and write, shared work.
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Multiply-adds to do and elements to move."""
 
-    `crossing` lists the values that cross each cut.
+    work: Row
+    moved: Row
+
+
+class Demands:
+    """What the operators of an op DAG ask of a kernel that leaves nothing partial, at least.
+
+    Blocks share a value only along dims that no operator on the way to an output reduces: the work
+    of others is repeated, and so is what they read.
     """
-    terms = arena.terms
-    read = [terms[t].dims for t in wired.leaves if terms[t].inputs]
-    # an output that crosses is perhaps only written
-    crossed = {term for values in crossing for term in values} - set(wired.roots)
-    between = [terms[t].dims for t in crossed]
-    written = [terms[t].dims for t in set(wired.roots)]
-    moved = (*read, *between, *between, *written)
-    launches = (len(crossing) + 1) * profiles.launch_s
-    return np.asarray(launches + _shared_evenly(arena, wired, moved, profiles))
+
+    def __init__(self, arena: Arena, wired: Wired, profiles: Profiles) -> None:
+        self._terms = terms = arena.terms
+        self._profiles = profiles
+        self._divided = {root: terms[root].dims for root in wired.roots}
+        for term in reversed(wired.nodes):
+            for operand in terms[term].operands:
+                mine = self._divided.get(operand, terms[operand].dims)
+                self._divided[operand] = mine & self._passed(term)
+        self._arena = arena
+
+    def _passed(self, term: TermId) -> int:
+        """The dims along which blocks may divide what an operator reads."""
+        dim = self._terms[term].dim
+        return self._divided[term] & (~(1 << dim) if dim >= 0 else -1)
+
+    def work(self, term: TermId) -> Row:
+        """Multiply-adds of an operator, those that are repeated included, in all blocks."""
+        profiles = self._profiles
+        sharers = np.minimum(profiles.blocks, profiles.elements(self._divided[term]))
+        return np.asarray(work_of(self._arena, term, profiles) * profiles.blocks / sharers)
+
+    def read(self, leaf: TermId, reader: TermId | None = None) -> Row:
+        """Elements of an input that are read, by all its readers or by one.
+
+        As many blocks as keep the memory busy: those that share nothing repeat what is read.
+        """
+        profiles, dims = self._profiles, self._terms[leaf].dims
+        shared = self._divided[leaf] if reader is None else dims & self._passed(reader)
+        sharers = np.minimum(profiles.blocks, profiles.elements(shared))
+        times = np.maximum(1.0, profiles.blocks / 2 / sharers)
+        return np.asarray(profiles.elements(dims) * (1 + (times - 1) / REPEATED))
+
+
+def least_at(
+    profiles: Profiles,
+    bare: Load,
+    ours: Load,
+    most: Row | None,
+    is_alone: NDArray[np.bool_],
+) -> Row:
+    """What a kernel takes at least: a launch, what it moves, its work shared by all blocks.
+
+    `bare` and `ours`: without and with what blocks repeat; `most` the blocks there may be (None:
+    any number); `is_alone`: it is one contraction, which a library may run.
+    """
+    every = profiles.blocks
+    blocks = every if most is None else np.minimum(most, every)
+    memory = np.maximum(ours.moved, bare.moved / np.minimum(1.0, 2 * blocks / every))
+    compute = np.maximum(ours.work, bare.work * every / blocks) / (profiles.block_speed * every)
+    kernel = _roofline(compute, memory * ELEMENT_BYTES / profiles.bandwidth)
+    library = np.maximum(
+        bare.moved * ELEMENT_BYTES / profiles.bandwidth,
+        bare.work / (LIBRARY_SPEED * profiles.block_speed * every),
+    )
+    return np.asarray(profiles.launch_s + np.where(is_alone, np.minimum(kernel, library), kernel))
+
+
+def _roofline(compute: Row, memory: Row) -> Row:
+    """The larger, and a part of the smaller, since they overlap in part."""
+    return np.asarray(np.maximum(compute, memory) + 0.2 * np.minimum(compute, memory))
 
 
 def _shared_evenly(arena: Arena, wired: Wired, moved: Iterable[int], profiles: Profiles) -> Row:

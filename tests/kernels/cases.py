@@ -41,6 +41,7 @@ CONTRACTIONS = {
     "result transposed": ("n, k", "k, m", "m, n"),
     "two dims of rows and columns": ("b, n, k", "k, m, c", "b, n, m, c"),
     "result interleaved": ("b, n, k", "k, m, c", "m, b, c, n"),
+    "rows in two places of an operand": ("b, k, n", "k, m", "b, n, m"),
     "outer product of matrix and vector": ("n, k", "k", "n"),
     "inner product": ("k", "k", ""),
     "only batch dims": ("b, k", "b, k", "b"),

@@ -11,10 +11,12 @@ import warnings
 from types import SimpleNamespace
 
 import numpy as np
+from kernels.fake_torch import FakeTorch
 
 from prism.dtypes import dtype_of
 from prism_kernels.cuda.gpu_api import Api
 from prism_kernels.cuda.simulated import SimulatedBackend
+from prism_kernels.cuda.torch_library import CudaDevice, TorchLibrary
 from prism_kernels.lockstep import simulate
 
 # --- a backend that takes addresses
@@ -300,6 +302,7 @@ class FakeNumba:
         self.log, self.events, self.fails = [], 0, None
         self.status, self.attribute_status = 0, 0
         self.handle = CUkernel(77) if handle is None else handle
+        self.torch = FakeTorch(self.log)
         self.device = SimpleNamespace(
             **{
                 "id": 0,
@@ -318,9 +321,15 @@ class FakeNumba:
             }
         )
 
+    def library(self, number):
+        return TorchLibrary(CudaDevice(self.torch, number))
+
     @property
     def api(self):
-        return Api(self, self, self, _function, lambda launch: launch["parameters"])
+        def signature(launch):
+            return launch["parameters"]
+
+        return Api(self, self, self, _function, signature, self.library)
 
     def get_current_device(self):
         return self.device

@@ -2,7 +2,8 @@
 
 The same tiny program by our kernel and by torch's ways, called in batches without waiting in
 between: `host_us` is the time until a call returns, `device_us` the time from one kernel to the
-next on the GPU. Where the second is close to the first the host is what limits.
+next on the GPU. Where the second is close to the first the host is what limits. Then products that
+are left to the library, at several sizes (`products`), where `device_us` is what they take.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.tune import build_space, instantiate
 from prism_experiments.gpu.plan import Cell, cell_of
+from prism_experiments.gpu.products import products
 from prism_experiments.gpu.results import OURS
 from prism_experiments.gpu.rivals import (
     Contestant,
@@ -65,6 +67,7 @@ def run(request: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -
     except NoTorchError as error:
         if not is_gpu:
             add(measured(OURS, lambda: kernel(*inputs), None))
+            _products(request, target, None, deadline, add)
         add({"name": "torch", "host_us": None, "device_us": None, "detail": str(error)})
         return {}
     tensors = [as_tensor(torch, array, "cuda" if is_gpu else "cpu") for array in inputs]
@@ -78,7 +81,29 @@ def run(request: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -
             add(measured(name, make_call(), cuda))
         except Exception as error:  # whatever a compiler raises
             add({"name": name, "host_us": None, "device_us": None, "detail": one_line(error)})
+    _products(request, target, torch, deadline, add)
     return {}
+
+
+def _products(
+    request: Mapping[str, Any],
+    target: Target,
+    torch: Any,  # noqa: ANN401 - the module, or None
+    deadline: float,
+    add: Callable[[dict[str, Any]], None],
+) -> None:
+    """Rows of the library's kernels, as many as there is time for."""
+    cuda = torch.cuda if request["target"] == "cuda" else None
+    for name, detail, call in products(target, torch, Path(request["kernel"])):
+        if time.monotonic() > deadline:
+            return
+        row: dict[str, Any] = {"name": name, "host_us": None, "device_us": None, "detail": detail}
+        if call is not None:
+            try:
+                row = {**measured(name, call, cuda), "detail": detail}
+            except Exception as error:  # whatever a library raises
+                row["detail"] = one_line(error)
+        add(row)
 
 
 def plain_kernel(artifact: Artifact, cell: Cell, target: Target, path: Path) -> Kernel:

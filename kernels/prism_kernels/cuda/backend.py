@@ -19,8 +19,8 @@ Facts = Mapping[str, int | float | str]
 
 
 def worst(found: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """What several kernels take at most: the facts of a file."""
-    return {name: max(facts[name] for facts in found) for name in found[0]}
+    """What several kernels take at most: the facts of a file; nothing where there are none."""
+    return {name: max(facts[name] for facts in found) for name in (found[0] if found else ())}
 
 
 class Memory(Protocol):
@@ -36,7 +36,7 @@ class Code(Protocol):
 
     @property
     def facts(self) -> Facts:
-        """`registers`, `shared_bytes`, `spills`, as far as the backend knows them."""
+        """`registers`, `shared_bytes`, `spills`, as far as known; the `library`, if one is used."""
 
     def launch(self, memories: Sequence[Memory], stream: int) -> None:
         """Enqueue one run of all kernels, in order.

@@ -157,6 +157,12 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
 )
 """Name -> GPU: an architecture stands for its best-known GPU."""
 
+LIBRARY_MMA_SM: Mapping[str, int] = MappingProxyType(
+    {"sm_80": 1024, "sm_86": 256, "sm_89": 512, "sm_90": 2048}
+)
+"""Architecture -> multiply-adds of an SM's tensor cores per clock, of float16 into float32, by the
+instructions that a library uses: on Hopper `wgmma`, which gets all of the dense peak."""
+
 ARCHS = tuple(sorted({gpu.arch for gpu in GPUS.values()}))
 
 

@@ -10,17 +10,19 @@ from typing import Any
 from prism.errors import KernelError
 from prism.ir import MuGraph, Program
 from prism.protocols import KernelSource
-from prism_kernels.cuda.cost import Work, work_of
-from prism_kernels.cuda.devices import MAX_BLOCKS, MAX_THREADS
+from prism_kernels.cuda.cost import Work, seconds, work_of
+from prism_kernels.cuda.devices import MAX_BLOCKS, MAX_THREADS, Gpu
 from prism_kernels.cuda.dialect import DTYPES, WARP
 from prism_kernels.cuda.emit_file import emit_file, function_text
 from prism_kernels.cuda.emit_kernel import emit_kernel
+from prism_kernels.cuda.emit_product import PlannedProduct
 from prism_kernels.cuda.memory import Schedule, schedule
 from prism_kernels.cuda.places import THREADS, plan
 from prism_kernels.cuda.plan import Plan
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.writer import Writer
 from prism_kernels.describe import array_metadata, describe
+from prism_kernels.library import library_call
 from prism_kernels.lower import lower
 from prism_kernels.seal import seal
 from prism_kernels.tile import Intermediate, Load, Store, TileProgram
@@ -57,13 +59,22 @@ class PlannedKernel:
         """What a launch does."""
         return work_of(self.plan, self.schedule)
 
+    def seconds(self, gpu: Gpu) -> float:
+        """Predicted seconds of one launch."""
+        return seconds(self.work(), gpu)
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """The kernels of a muGraph in launch order, and the tensors between them."""
 
-    kernels: tuple[PlannedKernel, ...]
+    kernels: tuple[PlannedKernel | PlannedProduct, ...]
     between: tuple[Intermediate, ...]
+
+    @property
+    def ours(self) -> tuple[PlannedKernel, ...]:
+        """The kernels that no library runs."""
+        return tuple(kernel for kernel in self.kernels if isinstance(kernel, PlannedKernel))
 
     @property
     def workspace_elements(self) -> int:
@@ -74,6 +85,8 @@ class Planned:
 def plan_kernels(mu: MuGraph, dtype: str, shared_limit: int) -> Planned:
     """Everything decided about a muGraph's kernels; `shared_limit` in bytes per block.
 
+    A library's kernel whose references ask for more than a contraction is run as ours.
+
     Raises:
         KernelError: the muGraph is refused; the message says why.
     """
@@ -82,12 +95,17 @@ def plan_kernels(mu: MuGraph, dtype: str, shared_limit: int) -> Planned:
     threads = dict(mu.schedule).get("T", THREADS[0])
     if threads not in range(WARP, MAX_THREADS + 1) or threads & (threads - 1):
         raise KernelError(f"T = {threads}: a block has a power of two of 32 to 1024 threads")
-    lowered = lower(mu)
-    kernels = []
-    for program in lowered.programs:
+    lowered = lower(mu, has_library=True)
+    kernels: list[PlannedKernel | PlannedProduct] = []
+    for op, program in zip(mu.graph.kernels, lowered.programs, strict=True):
+        call = library_call(program) if op.library else None
+        if call is not None:
+            kernels.append(PlannedProduct(call, dtype))
+            continue
         planned = plan(program, dtype, dict(mu.schedule))
-        kernels.append(PlannedKernel(planned, schedule(planned, shared_limit)))
-        _check(kernels[-1])
+        kernel = PlannedKernel(planned, schedule(planned, shared_limit))
+        _check(kernel)
+        kernels.append(kernel)
     _check_between(lowered.between)
     return Planned(tuple(kernels), lowered.between)
 
@@ -105,6 +123,10 @@ def emit(mu: MuGraph, dtype: str, shared_limit: int, target: str) -> KernelSourc
     functions, launches = [], []
     for k, kernel in enumerate(planned.kernels):
         name = f"kernel{k}" if several else "kernel"
+        if isinstance(kernel, PlannedProduct):
+            functions.append(function_text(name, list(kernel.names.values()), kernel.lines()))
+            launches.append(kernel.launch(name, dtypes))
+            continue
         parameters = _parameters(kernel, dtypes, only_touched=several)
         writer = Writer(kernel.plan, kernel.schedule)
         emit_kernel(writer)

@@ -15,59 +15,39 @@ from contextlib import ExitStack, contextmanager
 from prism.ir import DataDim
 from prism_kernels.cuda.alignment import widest
 from prism_kernels.cuda.contraction import ThreadTiling
-from prism_kernels.cuda.emit_result import IDENTITY, deposit, shuffle
+from prism_kernels.cuda.emit_result import deposit, shuffle
+from prism_kernels.cuda.emit_sum import SumEmitter
 from prism_kernels.cuda.writer import Writer
-from prism_kernels.tile import Accumulate, Axis, Contract, ValueId
+from prism_kernels.tile import Axis, ValueId
 
 
-class ContractionEmitter:
-    """One contraction, and the position in it that is being written."""
+class ContractionEmitter(SumEmitter):
+    """A contraction on threads."""
+
+    tiling: ThreadTiling
 
     def __init__(self, w: Writer, i: ValueId, tiling: ThreadTiling) -> None:
-        self.w = w
-        self.i = i
-        node = w.program.nodes[i]
-        assert isinstance(node, Contract)
-        self.node = node
-        self.tiling = tiling
+        super().__init__(w, i, tiling)
+        node = self.node
         self.layout = tiling.layout
         self.wide = tiling.wide
-        vectors = zip((node.left, node.right), tiling.vectors, strict=True)
+        vectors = zip(self.operands, tiling.vectors, strict=True)
         # one that is staged because others read it too is read element by element
         self.vectors = {v: is_vector and w.plan.place(v).is_argument for v, is_vector in vectors}
         self.result = w.program.axes[i]
         self.depth = next(a for a in w.program.axes[node.left] if a.dim == node.dim)
-        self.position: dict[DataDim, str] = {}
         self.first = "0"
         """The depth, or where the current group of depths starts."""
-
-    def emit(self) -> None:
-        """Write the contraction; one that is persistent adds into its registers."""
-        if self.tiling.is_persistent:
-            self._rescale()
-            self._accumulate()
-            return
-        with self._rounds():
-            self._zero()
-            self._accumulate()
-            self._combine()
-
-    def clear(self) -> None:
-        """Before the loop: start the registers."""
-        self._zero()
 
     def finish(self) -> None:
         """After the loop: combine what the threads have, and write it."""
         with self._rounds():
-            self._combine()
+            self._write()
 
     # -- registers
 
     def _tile(self, dim: DataDim) -> int:
         return self.tiling.tile[dim]
-
-    def _zero(self) -> None:
-        self.w.start_registers(f"p{self.i}", self.tiling.results, IDENTITY["sum"])
 
     def _register(self, name: str, axes: Sequence[Axis]) -> str:
         """The register of the current micro-tile position."""
@@ -260,20 +240,17 @@ class ContractionEmitter:
         """The axes of an operand that the result has, in the result's order."""
         return [a for a in self.result if a in self.w.program.axes[v]]
 
-    def _rescale(self) -> None:
-        """Multiply the registers by the drift of the range references of their accumulator."""
+    def _multiply_by(self, reference: ValueId, exponent: float) -> None:
+        """Read the drift once for all totals that it is for."""
         w = self.w
-        node = w.program.nodes[w.plan.nests.sinks[self.i]]
-        assert isinstance(node, Accumulate)
-        for m, c in node.scales:
-            own = [a for a in self.result if a in w.program.axes[m]]
-            with self._tile_loops(own):
-                self._place(own, clamped=True)
-                w.line(f"drift = {w.read(m, self.position, w.plan.drifts[m, c])}")
-                with self._tile_loops([a for a in self.result if a not in own]):
-                    w.line(f"{self._register(f'p{self.i}', self.result)} *= drift")
+        own = [a for a in self.result if a in w.program.axes[reference]]
+        with self._tile_loops(own):
+            self._place(own, clamped=True)
+            w.line(f"drift = {self._drift(reference, exponent)}")
+            with self._tile_loops([a for a in self.result if a not in own]):
+                w.line(f"{self._register(f'p{self.i}', self.result)} *= drift")
 
-    def _combine(self) -> None:
+    def _write(self) -> None:
         """Combine what the threads of a group have, and write it."""
         w = self.w
         with self._tile_loops(self.result):

@@ -8,12 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from prism_kernels.cuda.dialect import CASTS, CONSTANTS, FUNCTIONS, VECTORS
+from prism_kernels.cuda.product import NAMES as PRODUCT_NAMES
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.tensor_dialect import NAMES
 
 MODULES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "prism_kernels.cuda.intrinsics": frozenset({*FUNCTIONS, *CASTS, *CONSTANTS}),
+        "prism_kernels.cuda.product": PRODUCT_NAMES,
         "prism_kernels.cuda.tensor_cores": NAMES,
         "prism_kernels.cuda.vectors": frozenset(VECTORS),
     }

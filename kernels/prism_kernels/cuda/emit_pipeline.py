@@ -9,68 +9,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from prism.ir import DataDim
 from prism_kernels.cuda.emit_result import write_result
+from prism_kernels.cuda.emit_sum import FragmentEmitter
 from prism_kernels.cuda.layout import Share
 from prism_kernels.cuda.pipeline import CHUNK, WIDTH, PipelineTiling
 from prism_kernels.cuda.terms import added, times
 from prism_kernels.cuda.writer import Writer
-from prism_kernels.tile import Accumulate, Contract, ValueId
+from prism_kernels.tile import ValueId
 
 GROUP, MEMBER, LANE = Share(8, 2), Share(4, 0), Share(32, 0)
 
 
-class PipelineEmitter:
-    """One contraction, and the position in it that is being written."""
+class PipelineEmitter(FragmentEmitter):
+    """A contraction whose operands pass through shared memory."""
+
+    tiling: PipelineTiling
 
     def __init__(self, w: Writer, i: ValueId, tiling: PipelineTiling) -> None:
-        self.w = w
-        self.i = i
-        self.tiling = tiling
-        node = w.program.nodes[i]
-        assert isinstance(node, Contract)
-        self.operands = (node.left, node.right)
+        super().__init__(w, i, tiling)
         axes = {a.dim: a for v in self.operands for a in w.program.axes[v]}
-        self.depth = axes[node.dim]
+        self.depth = axes[self.node.dim]
         self.mains = tuple(axes[d] for d in tiling.mains)
         self.others = [axes[d] for d in tiling.others]
-        self.position: dict[DataDim, str] = {}
         self.group, self.member, self.lane = (w.coordinate(s) for s in (GROUP, MEMBER, LANE))
         rows, columns = tiling.warps
         shift = 5 + rows.bit_length() - 1
         self.warps = w.coordinate(Share(rows, 5)), w.coordinate(Share(columns, shift))
         self.ring = w.schedule.addresses[w.plan.rings[i]].offset
-        self.dtype = w.plan.places[node.left].dtype
-
-    def emit(self) -> None:
-        """Write the contraction; one that is persistent adds into its registers."""
-        if self.tiling.is_persistent:
-            self._rescale()
-            self._accumulate()
-            return
-        with self._rounds() as is_one:
-            self._zero()
-            self._accumulate()
-            if not is_one:  # the ring is filled anew
-                self.w.line("cuda.syncthreads()")
-            self._write()
-
-    def clear(self) -> None:
-        """Before the loop: start the registers."""
-        self._zero()
-
-    def finish(self) -> None:
-        """After the loop: write what the warp has."""
-        self._write()
-
-    def _zero(self) -> None:
-        self.w.start_registers(f"p{self.i}", self.tiling.results, "f32(0.0)")
+        self.dtype = w.plan.places[self.node.left].dtype
 
     # -- which part
 
     @contextmanager
-    def _rounds(self) -> Iterator[bool]:
-        """The loops over what a block computes one after the other; yields if that is one tile."""
+    def _rounds(self) -> Iterator[None]:
+        """The loops over what a block computes one after the other."""
         with ExitStack() as stack:
             for axis in self.others:
                 self.position[axis.dim] = stack.enter_context(self.w.walk(axis, Share()))
@@ -78,7 +50,12 @@ class PipelineEmitter:
                 if turns > 1:
                     head = f"for turn_{self.w.name(axis.dim)} in range({turns}):"
                     stack.enter_context(self.w.block(head))
-            yield self.w.program.elements(self.others) == 1 and self.tiling.turns == (1, 1)
+            yield
+
+    def _release(self) -> None:
+        """The next round fills the ring anew, if there is one."""
+        if self.w.program.elements(self.others) > 1 or self.tiling.turns != (1, 1):
+            self.w.line("cuda.syncthreads()")
 
     def _turn(self, side: int) -> str:
         """Where the tile starts along one of the mains, as a term of a sum."""
@@ -192,15 +169,6 @@ class PipelineEmitter:
         load = "ldmatrix" if tiling.is_along[side] else "ldmatrix_transposed"
         w.line(f"{load}({words}, u32({at}), shared, u32({index}))")
 
-    @contextmanager
-    def _count(self, name: str, count: int) -> Iterator[str]:
-        """A loop to be unrolled; yields its variable."""
-        if count == 1:
-            yield "0"
-            return
-        with self.w.block(f"for {name} in range({count}):"):
-            yield name
-
     # -- results
 
     @contextmanager
@@ -235,12 +203,3 @@ class PipelineEmitter:
         with self._results() as (total, conditions), w.when(conditions):
             w.line(f"r{i} = {total}")
             write_result(w, i, self.position, f"r{i}")
-
-    def _rescale(self) -> None:
-        """Multiply the totals by the drift of the range references of their accumulator."""
-        w = self.w
-        node = w.program.nodes[w.plan.nests.sinks[self.i]]
-        assert isinstance(node, Accumulate)
-        for m, c in node.scales:
-            with self._results() as (total, conditions), w.when(conditions):
-                w.line(f"{total} *= {w.read(m, self.position, w.plan.drifts[m, c])}")

@@ -10,60 +10,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from prism.ir import DataDim
 from prism_kernels.cuda.alignment import is_vector, widest
 from prism_kernels.cuda.emit_result import write_result
+from prism_kernels.cuda.emit_sum import FragmentEmitter
 from prism_kernels.cuda.layout import Share
 from prism_kernels.cuda.plan import Place
 from prism_kernels.cuda.stream import ROWS, StreamTiling
 from prism_kernels.cuda.terms import added, clamped, times
 from prism_kernels.cuda.writer import Writer
-from prism_kernels.tile import Accumulate, Axis, Contract, ValueId
+from prism_kernels.tile import Axis, ValueId
 from prism_kernels.writer import Extent
 
 GROUP, MEMBER = Share(8, 2), Share(4, 0)
 """g and q of the fragments' layout."""
 
 
-class StreamEmitter:
-    """One contraction, and the position in it that is being written."""
+class StreamEmitter(FragmentEmitter):
+    """A contraction whose weights pass through registers."""
+
+    tiling: StreamTiling
 
     def __init__(self, w: Writer, i: ValueId, tiling: StreamTiling) -> None:
-        self.w = w
-        self.i = i
-        self.tiling = tiling
-        node = w.program.nodes[i]
-        assert isinstance(node, Contract)
-        operands = (node.left, node.right)
+        super().__init__(w, i, tiling)
+        operands, node = self.operands, self.node
         self.streamed, self.other = operands[tiling.streamed], operands[1 - tiling.streamed]
         self.weights = w.plan.places[self.streamed]
         axes = {a.dim: a for v in operands for a in w.program.axes[v]}
         self.depth, self.main = axes[node.dim], axes[tiling.main]
         self.rows = [axes[d] for d in tiling.rows]
         self.others = [axes[d] for d in tiling.others]
-        self.position: dict[DataDim, str] = {}
         self.group, self.member = w.coordinate(GROUP), w.coordinate(MEMBER)
         self.deep = w.coordinate(tiling.layout[node.dim])
         self.wide = w.coordinate(Share(tiling.wide_warps, 5))
-
-    def emit(self) -> None:
-        """Write the contraction; one that is persistent adds into its registers."""
-        if self.tiling.is_persistent:
-            self._rescale()
-            self._accumulate()
-            return
-        with self._rounds():
-            self._zero()
-            self._accumulate()
-            self._write()
-
-    def clear(self) -> None:
-        """Before the loop: start the registers."""
-        self._zero()
-
-    def finish(self) -> None:
-        """After the loop: write what the warp has."""
-        self._write()
 
     # -- which part
 
@@ -126,15 +104,6 @@ class StreamEmitter:
 
     # -- registers
 
-    @contextmanager
-    def _count(self, name: str, count: int) -> Iterator[str]:
-        """A loop to be unrolled; yields its variable."""
-        if count == 1:
-            yield "0"
-            return
-        with self.w.block(f"for {name} in range({count}):"):
-            yield name
-
     def _total(self, block: str, row_block: str, element: str) -> str:
         """Where a result is among the totals."""
         rows = self.tiling.row_blocks
@@ -152,9 +121,6 @@ class StreamEmitter:
                 word,
             ]
         )
-
-    def _zero(self) -> None:
-        self.w.start_registers(f"p{self.i}", self.tiling.results, "f32(0.0)")
 
     # -- the sum
 
@@ -361,12 +327,3 @@ class StreamEmitter:
                 axes = w.program.axes[i]
                 further = f"{self.deep} * {part}"
                 w.store(plan.scratch[i], axes, self.position, f"r{i}", further)
-
-    def _rescale(self) -> None:
-        """Multiply the totals by the drift of the range references of their accumulator."""
-        w = self.w
-        node = w.program.nodes[w.plan.nests.sinks[self.i]]
-        assert isinstance(node, Accumulate)
-        for m, c in node.scales:
-            with self._results() as (total, conditions), w.when(conditions):
-                w.line(f"{total} *= {w.read(m, self.position, w.plan.drifts[m, c])}")

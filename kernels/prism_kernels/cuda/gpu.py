@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from prism_kernels.cuda.backend import Facts, Memory, flat_bytes, worst
 from prism_kernels.cuda.devices import GPUS, SHARED_DEFAULT, Gpu
 from prism_kernels.cuda.dialect import WARP
 from prism_kernels.cuda.gpu_api import Api, configured, load_api
+from prism_kernels.cuda.product import read_product
 from prism_kernels.cuda.profile import GpuClock
+from prism_kernels.cuda.torch_library import TorchKernel, TorchLibrary
 
 _NOT_LOST = frozenset({0, 3, 201})
 """Answers of the driver: all is well, it was never asked before, no context in this thread."""
@@ -40,8 +43,15 @@ class GpuMemory:
 class GpuKernel:
     """One kernel compiled for the GPU at hand."""
 
-    def __init__(self, dispatcher: Any, launch: Mapping[str, Any]) -> None:  # noqa: ANN401 - numba's
+    def __init__(
+        self,
+        dispatcher: Any,  # noqa: ANN401 - numba's
+        launch: Mapping[str, Any],
+        stream_of: Callable[[int], Any],
+    ) -> None:
+        """`stream_of` gives Numba's object for a stream."""
         self._dispatcher = dispatcher
+        self._stream_of = stream_of
         self.takes: Sequence[int] = launch["takes"]
         self._shape = (launch["blocks"], launch["threads"])
         self._shared_bytes: int = launch["shared_bytes"]
@@ -52,19 +62,25 @@ class GpuKernel:
             "spills": int(kernel.local_mem_per_thread),
         }
 
-    def launcher(self, stream: Any) -> Any:  # noqa: ANN401 - numba's
-        """What enqueues it on one of Numba's streams."""
-        return configured(self._dispatcher, *self._shape, stream, self._shared_bytes)
+    def launcher(self, stream: int) -> Any:  # noqa: ANN401 - numba's
+        """What enqueues it on a stream."""
+        handle = self._stream_of(stream)
+        return configured(self._dispatcher, *self._shape, handle, self._shared_bytes)
 
 
 class GpuCode:
-    """The kernels of a file, launched one after the other."""
+    """The kernels of a file, ours and those of a library, launched one after the other."""
 
-    def __init__(self, backend: GpuBackend, kernels: Sequence[GpuKernel]) -> None:
+    def __init__(
+        self, backend: GpuBackend, kernels: Sequence[GpuKernel | TorchKernel], library: str
+    ) -> None:
         self._backend = backend
         self._kernels = kernels
         self._launchers: dict[int, list[Any]] = {}
-        self.facts = worst([kernel.facts for kernel in kernels])
+        self.facts: Facts = {
+            **worst([kernel.facts for kernel in kernels if isinstance(kernel, GpuKernel)]),
+            **({"library": library} if library else {}),
+        }
 
     def launch(self, memories: Sequence[Memory], stream: int) -> None:
         """Enqueue one run.
@@ -80,8 +96,7 @@ class GpuCode:
                 launcher(*[addresses[k] for k in kernel.takes])
 
     def _prepared(self, stream: int) -> list[Any]:
-        handle = self._backend.numba_stream(stream)
-        launchers = [kernel.launcher(handle) for kernel in self._kernels]
+        launchers = [kernel.launcher(stream) for kernel in self._kernels]
         self._launchers[stream] = launchers
         return launchers
 
@@ -95,6 +110,7 @@ class GpuBackend:
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self._library: TorchLibrary | None = None
         with self.guard("start"):
             self._device = api.cuda.get_current_device()
             self.device_id = int(self._device.id)
@@ -104,12 +120,34 @@ class GpuBackend:
             self._clock = GpuClock(api, own, self._attribute("L2_CACHE_SIZE"))
 
     def load(self, path: Path, text: str, meta: Mapping[str, Any]) -> GpuCode:
-        """Compile by numba-cuda for this GPU.
+        """Compile by numba-cuda for this GPU; what a library runs is handed to torch.
 
         Raises:
-            KernelError: it does not compile, or asks for more than the GPU has.
+            KernelError: it does not compile, or asks for more than the GPU has; torch is needed
+                and is not here.
         """
-        return GpuCode(self, [self._load(path, text, launch) for launch in meta["launches"]])
+        kernels: list[GpuKernel | TorchKernel] = []
+        library = None
+        for launch in meta["launches"]:
+            if "library" not in launch:
+                kernels.append(self._load(path, text, launch))
+                continue
+            library = library or self._torch()
+            product = read_product(text, launch["kernel"])
+            arrays = list(zip(_elements(meta, launch), launch["parameters"], strict=True))
+            kernels.append(TorchKernel(library, product, launch["takes"], arrays))
+        return GpuCode(self, kernels, library.name if library else "")
+
+    def _torch(self) -> TorchLibrary:
+        """What runs library kernels on this GPU, loaded when it is first needed.
+
+        Raises:
+            KernelError: torch is not here.
+        """
+        if self._library is None:
+            with self.guard("start torch"):
+                self._library = self._api.library(self.device_id)
+        return self._library
 
     def _load(self, path: Path, text: str, launch: Mapping[str, Any]) -> GpuKernel:
         most, shared = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"), launch["shared_bytes"]
@@ -122,11 +160,11 @@ class GpuBackend:
         with self.guard(f"{path}: does not compile"):
             # one signature makes a dispatcher of one kernel, which takes addresses as they are
             dispatcher = self._api.cuda.jit(signature, launch_bounds=launch["threads"])(function)
-            kernel = GpuKernel(dispatcher, launch)
+            kernel = GpuKernel(dispatcher, launch, self.numba_stream)
             if kernel.facts["spills"]:  # see `compile.ONE_BLOCK`
                 bounds = (launch["threads"], 1)
                 dispatcher = self._api.cuda.jit(signature, launch_bounds=bounds)(function)
-                kernel = GpuKernel(dispatcher, launch)
+                kernel = GpuKernel(dispatcher, launch, self.numba_stream)
             if shared > SHARED_DEFAULT:
                 self._allow_shared(dispatcher, shared)
             return kernel
@@ -257,6 +295,12 @@ class GpuBackend:
         """Whether the device refuses all work from now on, as after an illegal access."""
         (status,) = self._api.bindings.cuCtxSynchronize()
         return int(status) not in _NOT_LOST
+
+
+def _elements(meta: Mapping[str, Any], launch: Mapping[str, Any]) -> list[int]:
+    """How many elements the arrays have that a kernel takes; no library takes the workspace."""
+    arrays = [*meta["arguments"], *meta["outputs"], *meta["between"]]
+    return [math.prod(arrays[k]["shape"]) for k in launch["takes"]]
 
 
 @cache

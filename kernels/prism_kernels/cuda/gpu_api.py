@@ -18,6 +18,7 @@ from typing import Any
 from prism.errors import KernelError, one_line
 from prism_kernels.cuda.compile import kernel_function, kernel_signature
 from prism_kernels.cuda.toolchain import missing
+from prism_kernels.cuda.torch_library import TorchLibrary, library_on
 
 LEAST_CAPABILITY = (8, 0)
 """Kernels use instructions that older GPUs lack (bfloat16)."""
@@ -42,6 +43,8 @@ class Api:
     """(text of a kernel file, its name, which kernel) -> the function of that kernel."""
     signature: Callable[[Mapping[str, Any]], Any] = kernel_signature
     """A kernel's entry in the metadata -> its Numba signature."""
+    library: Callable[[int], TorchLibrary] = library_on
+    """Number of a GPU -> torch there, for kernels that are left to a library."""
 
 
 @cache

@@ -67,6 +67,11 @@ class CudaKernel:
         """Whether this is an array on the GPU."""
         return self._backend.has_arrays and library_of(value) is not None
 
+    def direct(self, given: Sequence[object]) -> tuple[Any, ...] | None:
+        """Nothing: to launch is what a call takes."""
+        del given
+        return None
+
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401 - see prism.protocols
         """Run on the program's arguments; fresh outputs.
 

@@ -15,6 +15,7 @@ MODULES = (
     "functions.py",
     "intrinsics.py",
     "loops.py",
+    "product.py",
     "tensor_cores.py",
     "tensor_dialect.py",
     "vectors.py",

@@ -22,7 +22,7 @@ from prism.errors import KernelError
 from prism.ir import OPS, Apply, MuGraph, OpKind, SGraph
 from prism.protocols import Device, KernelSource, Rehearsal
 from prism_kernels.cuda import cost, devices
-from prism_kernels.cuda.backend import worst
+from prism_kernels.cuda.backend import Facts, worst
 from prism_kernels.cuda.compile import Compiled
 from prism_kernels.cuda.compile_cache import compile_cached
 from prism_kernels.cuda.contraction import CORES, CoreTiling, ThreadTiling
@@ -30,19 +30,23 @@ from prism_kernels.cuda.devices import Gpu, gpu_named
 from prism_kernels.cuda.dialect import DTYPES
 from prism_kernels.cuda.emit import (
     MEMORY_LIMIT_BYTES,
+    Planned,
     PlannedKernel,
     emit,
     plan_kernels,
 )
+from prism_kernels.cuda.emit_product import LIBRARY, PlannedProduct
 from prism_kernels.cuda.gpu import device_of, gpu_backend
 from prism_kernels.cuda.kernel import CudaKernel, load_cuda_kernel
 from prism_kernels.cuda.pipeline import PipelineTiling
 from prism_kernels.cuda.places import STAGING, THREADS
+from prism_kernels.cuda.product_cost import ProductWork, product_seconds
 from prism_kernels.cuda.rehearsal import smaller
 from prism_kernels.cuda.runtime import runtime_digest
 from prism_kernels.cuda.simulated import SimulatedBackend
 from prism_kernels.cuda.tensor_dialect import PACKED
 from prism_kernels.cuda.toolchain import require_cuda
+from prism_kernels.cuda.torch_library import expectation_problem, switched_off, torch_problem
 from prism_kernels.seal import read_sealed
 
 MOST_SIMULATED = 2e7
@@ -66,7 +70,10 @@ class GpuTarget:
     def schedules(self, graph: SGraph, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
         """The emitter's own options for this graph: name -> choices, the default first."""
         del sizes
-        nodes = [node for kernel in graph.kernels for node in kernel.block.nodes]
+        ours = [kernel for kernel in graph.kernels if not kernel.library]
+        if not ours:
+            return {}
+        nodes = [node for kernel in ours for node in kernel.block.nodes]
         contracts = any(isinstance(n, Apply) and OPS[n.op].kind is OpKind.CONTRACT for n in nodes)
         return {"T": THREADS, **({"S": STAGING, "C": CORES} if contracts else {})}
 
@@ -77,7 +84,7 @@ class GpuTarget:
             KernelError: the muGraph is refused.
         """
         planned = plan_kernels(mu, dtype, self._gpu.shared_bytes_block)
-        return sum(cost.seconds(kernel.work(), self._gpu) for kernel in planned.kernels)
+        return sum(kernel.seconds(self._gpu) for kernel in planned.kernels)
 
     def refusal(self, mu: MuGraph, dtype: str) -> str | None:
         """Why this muGraph cannot run there, or None."""
@@ -87,12 +94,20 @@ class GpuTarget:
             planned = plan_kernels(mu, dtype, self._gpu.shared_bytes_block)
         except KernelError as error:
             return str(error)
-        return self._refusal_of(planned.kernels)
+        return self._refusal_of(planned)
 
-    def _refusal_of(self, kernels: Sequence[PlannedKernel]) -> str | None:
+    def _refusal_of(self, planned: Planned) -> str | None:
         """Why planned kernels cannot run there, or None."""
-        found = (devices.refusal(self._gpu, k.plan.threads, k.shared_bytes) for k in kernels)
+        if len(planned.ours) < len(planned.kernels):
+            problem = self._library_problem()
+            if problem is not None:
+                return problem
+        found = (devices.refusal(self._gpu, k.plan.threads, k.shared_bytes) for k in planned.ours)
         return next((reason for reason in found if reason is not None), None)
+
+    def _library_problem(self) -> str | None:
+        """Why no kernel may be left to a library there, or None."""
+        return expectation_problem()
 
     def rehearsal(self, mu: MuGraph, dtype: str) -> Rehearsal | None:
         """Nothing needs to stand in for a kernel that runs."""
@@ -121,9 +136,10 @@ class OfflineTarget(GpuTarget):
             KernelError: it is not sealed by this user, does not compile, or its block does not fit.
         """
         text = read_sealed(path, meta, runtime_digest())
-        launches = meta["launches"]
+        launches = [launch for launch in meta["launches"] if "library" not in launch]
         compiled = [compile_cached(text, launch, self._gpu.arch, path) for launch in launches]
-        return CompiledKernel(self._gpu, launches, compiled)
+        left = [launch for launch in meta["launches"] if "library" in launch]
+        return CompiledKernel(self._gpu, launches, compiled, left)
 
     def rehearsal(self, mu: MuGraph, dtype: str) -> Rehearsal | None:
         """The same graph and schedule at small sizes, for the simulator."""
@@ -139,7 +155,7 @@ class OfflineTarget(GpuTarget):
 
     def _by_cores(self, mu: MuGraph, dtype: str) -> set[type[CoreTiling]]:
         """In which ways contractions are left to tensor cores."""
-        kernels = plan_kernels(mu, dtype, self._gpu.shared_bytes_block).kernels
+        kernels = plan_kernels(mu, dtype, self._gpu.shared_bytes_block).ours
         tilings = (tiling for kernel in kernels for tiling in kernel.plan.tilings.values())
         return {type(tiling) for tiling in tilings if not isinstance(tiling, ThreadTiling)}
 
@@ -156,11 +172,16 @@ class CudaTarget(GpuTarget):
         self._backend = gpu_backend()
         super().__init__("cuda", self._backend.gpu())
 
+    def _library_problem(self) -> str | None:
+        """Whether torch is here, and sees the GPU."""
+        return switched_off() or torch_problem()
+
     def load(self, path: Path, meta: dict[str, Any]) -> CudaKernel:
         """Compile the emitted file at `path` for the GPU.
 
         Raises:
-            KernelError: it is not sealed by this user, or does not compile.
+            KernelError: it is not sealed by this user, or does not compile; it leaves a kernel to
+                torch, which is not here.
         """
         return load_cuda_kernel(path, meta, self._backend)
 
@@ -182,13 +203,16 @@ class LockstepTarget(GpuTarget):
         """The machine at hand, in the place of a GPU."""
         return replace(super().device(), name="lockstep simulator", kind="simulator")
 
-    def _refusal_of(self, kernels: Sequence[PlannedKernel]) -> str | None:
+    def _library_problem(self) -> str | None:
+        """NumPy stands in for torch."""
+        return switched_off()
+
+    def _refusal_of(self, planned: Planned) -> str | None:
         """The same; and a simulation in Python takes its time."""
-        reason = super()._refusal_of(kernels)
+        reason = super()._refusal_of(planned)
         if reason is not None:
             return reason
-        launches = [kernel.work() for kernel in kernels]
-        steps = sum(work.blocks * work.threads * work.instructions for work in launches)
+        steps = sum(map(_simulated_steps, planned.kernels))
         if steps > MOST_SIMULATED:
             return (
                 f"about {steps:.0e} instructions: the simulator runs a million a second; "
@@ -208,25 +232,41 @@ class LockstepTarget(GpuTarget):
         """There is no cache."""
 
 
+def _simulated_steps(kernel: PlannedKernel | PlannedProduct) -> float:
+    """Instructions of all threads; of a product, elements that are looked up or noted down."""
+    if isinstance(kernel, PlannedProduct):
+        return float(kernel.elements)
+    work = kernel.work()
+    return work.blocks * work.threads * work.instructions
+
+
 class CompiledKernel:
     """A kernel for a GPU that is not here (`prism.protocols.Kernel`): it has facts only."""
 
     def __init__(
-        self, gpu: Gpu, launches: Sequence[Mapping[str, Any]], compiled: Sequence[Compiled]
+        self,
+        gpu: Gpu,
+        launches: Sequence[Mapping[str, Any]],
+        compiled: Sequence[Compiled],
+        left: Sequence[Mapping[str, Any]] = (),
     ) -> None:
+        """`launches` are those of kernels that were compiled, `left` those left to a library."""
         self._name = gpu.name
         pairs = list(zip(launches, compiled, strict=True))
         found = [_facts(gpu, launch, code) for launch, code in pairs]
-        occupancy = min(facts.pop("occupancy") for facts in found)
-        self.facts = {**worst(found), "occupancy": occupancy}
+        self.facts: Facts = {**_of_all(found), **({"library": LIBRARY} if left else {})}
         self.predicted_s: float | None = sum(
             cost.seconds(cost.Work(**launch["work"]), gpu, code.registers) for launch, code in pairs
-        )
+        ) + sum(product_seconds(ProductWork(**launch["work"]), gpu) for launch in left)
 
     def takes(self, value: object) -> bool:
         """Nothing: it cannot run."""
         del value
         return False
+
+    def direct(self, given: Sequence[object]) -> None:
+        """Nothing: it cannot run."""
+        del given
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401 - see prism.protocols
         """Refuse.
@@ -261,6 +301,13 @@ class CompiledKernel:
 
     def _refuse(self) -> NoReturn:
         raise KernelError(f"the kernel is for {self._name}, which is not here")
+
+
+def _of_all(found: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """What several kernels take at most, and the occupancy that all have."""
+    if not found:
+        return {}
+    return {**worst(found), "occupancy": min(facts["occupancy"] for facts in found)}
 
 
 def _facts(gpu: Gpu, launch: Mapping[str, Any], compiled: Compiled) -> dict[str, int]:

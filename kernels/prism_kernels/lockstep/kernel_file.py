@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from prism.errors import KernelError, one_line
-from prism_kernels.cuda import dialect, tensor_dialect
+from prism_kernels.cuda import dialect, product, tensor_dialect
 from prism_kernels.lockstep.names import Names, Parameter
 
 MAX_CHARACTERS = 1 << 20
@@ -23,6 +23,7 @@ IMPORTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "prism_kernels.cuda.intrinsics": frozenset(
             {*dialect.CASTS, *dialect.CONSTANTS, *dialect.FUNCTIONS}
         ),
+        "prism_kernels.cuda.product": product.NAMES,
         "prism_kernels.cuda.tensor_cores": tensor_dialect.NAMES,
         "prism_kernels.cuda.vectors": frozenset(dialect.VECTORS),
     }

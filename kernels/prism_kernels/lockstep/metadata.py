@@ -35,6 +35,14 @@ class LaunchShape:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryShape:
+    """A kernel of a file that a library runs."""
+
+    kernel: str
+    takes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FileShape:
     """A file's arrays (arguments, outputs, those between its kernels, a workspace) and launches."""
 
@@ -45,7 +53,7 @@ class FileShape:
     dtypes: tuple[str, ...]
     workspace: int | None
     """Which array it is."""
-    launches: tuple[LaunchShape, ...]
+    launches: tuple[LaunchShape | LibraryShape, ...]
 
     @staticmethod
     def of(meta: Mapping[str, Any]) -> FileShape:
@@ -105,7 +113,7 @@ class FileShape:
         return array
 
 
-def _launch(launch: object, dtypes: Sequence[str]) -> LaunchShape:
+def _launch(launch: object, dtypes: Sequence[str]) -> LaunchShape | LibraryShape:
     if not isinstance(launch, Mapping):
         raise KernelError("metadata: launches must list the kernels of the file")
     takes, parameters = launch.get("takes"), launch.get("parameters")
@@ -118,6 +126,8 @@ def _launch(launch: object, dtypes: Sequence[str]) -> LaunchShape:
     expected = [dtypes[k] for k in takes]
     if list(parameters) != expected:
         raise KernelError(f"metadata: the parameters of these arrays are {', '.join(expected)}")
+    if "library" in launch:
+        return LibraryShape(str(launch.get("kernel")), tuple(takes))
     return LaunchShape(
         str(launch.get("kernel")),
         tuple(takes),

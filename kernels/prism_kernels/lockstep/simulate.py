@@ -2,8 +2,8 @@
 
 The launches of a file run in their order. Within one, blocks run one after the other in a random
 order, the threads of each in lockstep (`prism_kernels.lockstep.schedule`). Everything random comes
-from one seed. What a launch leaves between kernels is what the next one finds; the workspace starts
-empty in each.
+from one seed. What a library runs is multiplied as a whole (`prism_kernels.lockstep.products`).
+What a launch leaves between kernels is what the next one finds; the workspace starts empty in each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from prism.errors import KernelError
 from prism_kernels.lockstep.faults import Fault, FaultKind, LockstepFault
 from prism_kernels.lockstep.launch import Launch, Statistics
 from prism_kernels.lockstep.memory import Values, read_array, write_array
-from prism_kernels.lockstep.metadata import Array, FileShape, LaunchShape
+from prism_kernels.lockstep.metadata import Array, FileShape, LaunchShape, LibraryShape
+from prism_kernels.lockstep.products import ReadProduct, read_product
 from prism_kernels.lockstep.translate import Translated, translate
 
 STEP_LIMIT = 10_000_000
@@ -63,9 +64,13 @@ def simulate(  # noqa: PLR0913 - a launch has that many parts, and its options a
     return statistics
 
 
-def _translated(text: str, shape: FileShape, launch: LaunchShape, *, checks: bool) -> Translated:
+def _translated(
+    text: str, shape: FileShape, launch: LaunchShape | LibraryShape, *, checks: bool
+) -> Translated | ReadProduct:
     dtypes = tuple(shape.dtypes[k] for k in launch.takes)
     inputs = sum(k < shape.arguments for k in launch.takes)
+    if isinstance(launch, LibraryShape):
+        return read_product(text, launch.kernel, dtypes, inputs)
     return translate(text, launch.kernel, dtypes, inputs, checks=checks)
 
 
@@ -73,7 +78,7 @@ class _Run:
     """The arrays of a file as its kernels fill them."""
 
     def __init__(
-        self, shape: FileShape, kernels: Sequence[Translated], arrays: Sequence[Array]
+        self, shape: FileShape, kernels: Sequence[Translated | ReadProduct], arrays: Sequence[Array]
     ) -> None:
         self.shape = shape
         self.kernels = kernels
@@ -88,6 +93,10 @@ class _Run:
             if self.shape.workspace is not None:
                 self.values[self.shape.workspace] = {}
             arrays = [(self.values[k], self.shape.elements[k]) for k in launch.takes]
+            if isinstance(kernel, ReadProduct):
+                done.append(kernel.run(arrays))
+                continue
+            assert isinstance(launch, LaunchShape)
             one = Launch(kernel, launch, arrays, order, step_limit)
             one.run()
             done.append(one.statistics())

@@ -8,20 +8,22 @@ VENV ?= .venv
 JOBS ?= 2
 # `make test SLOW=1` runs the tests marked slow too; PYTEST_ARGS goes to pytest as it is. CUDA=no
 # leaves out the cuda extra (250 MB to fetch, once), and the tests that compile CUDA kernels.
+# EXTRAS=no leaves out the extras ray and plots (110 MB), and the tests on Ray clusters and of charts.
 SLOW ?=
 CUDA ?= yes
+EXTRAS ?= yes
 PYTEST_ARGS ?=
 DEMO ?= -m prism_experiments.demo
 # `make bench BENCH_ARGS=--all` measures more; `python -m prism_experiments.bench --help` says what.
 BENCH_ARGS ?=
 
-# What `make experiments-smoke` runs; figure6_gpu.toml needs the cuda extra, so it is left out.
-GRIDS ?= $(addprefix experiments/prism_experiments/grids/,$(addsuffix .toml,table2 table3 table4 \
-  figure6 encodings pruners scaling axioms tuning))
+# What `make experiments-smoke` runs; figure6_gpu is left out where the cuda extra is not installed.
+GRIDS ?= table2 table3 table4 figure6 figure6_gpu encodings pruners scaling axioms tuning
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CUDA_STAMP := $(VENV)/.installed-cuda
+EXTRAS_STAMP := $(VENV)/.installed-extras
 LOCK_VERSIONS := 3.11 3.12 3.13
 # Caches lie in the environment: the tree itself may be read-only.
 export MYPY_CACHE_DIR := $(VENV)/cache/mypy
@@ -29,7 +31,7 @@ export RUFF_CACHE_DIR := $(VENV)/cache/ruff
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/cache/hypothesis
 PIP := "$(BIN)/python" -m pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test lint bench bench-smoke rivals bench-compile bench-search bench-scaling bench-encodings bench-ablation bench-workers bench-verify bench-tuning experiments-smoke gpu-bundle lock cuda clean
+.PHONY: help demo test lint bench bench-smoke rivals bench-compile bench-search bench-scaling bench-encodings bench-ablation bench-workers bench-verify bench-tuning experiments-smoke gpu-bundle lock cuda extras clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -43,6 +45,8 @@ demo: $(STAMP) ## optimize one small program and show what was found
 test: $(STAMP) ## run the tests (SLOW=1: the slow ones too)
 	@[ "$(CUDA)" = no ] || $(MAKE) --no-print-directory --silent cuda \
 	  || echo 'Going on without the cuda extra: tests that compile CUDA kernels are skipped.' >&2
+	@[ "$(EXTRAS)" = no ] || $(MAKE) --no-print-directory --silent extras \
+	  || echo 'Going on without the extras ray and plots: tests that need them are skipped.' >&2
 	@"$(BIN)/python" -m pytest -o cache_dir="$(VENV)/cache/pytest" -n $(JOBS) $(if $(SLOW),--slow) $(PYTEST_ARGS)
 
 lint: $(STAMP) ## check style, types and import directions
@@ -85,12 +89,8 @@ bench-verify: $(STAMP) ## milliseconds per proof on the workloads of the paper, 
 bench-tuning: $(STAMP) ## how many trials each strategy needs, replayed from exhaustive records
 	@OMP_NUM_THREADS=1 "$(BIN)/python" -m prism_experiments.bench_tuning
 
-experiments-smoke: $(STAMP) ## a small cell of every shipped grid, under 3 minutes
-	@failed=; for grid in $(GRIDS); do \
-	  run="build/experiments/$$(basename "$$grid" .toml)-smoke.jsonl"; \
-	  echo "$$grid"; rm -f "$$run"; \
-	  "$(BIN)/python" -m prism sweep "$$grid" --smoke --jobs $(JOBS) -o "$$run" || failed=1; \
-	done; [ -z "$$failed" ]
+experiments-smoke: $(STAMP) ## a small cell of every shipped grid, and their report, under 3 minutes
+	@"$(BIN)/python" -m prism_experiments.smoke --jobs $(JOBS) $(GRIDS)
 
 bench-compile: $(CUDA_STAMP) ## compile every graph for GPUs that are not here: spills, throughput
 	@"$(BIN)/python" -m prism_experiments.bench_compile
@@ -105,9 +105,13 @@ lock: $(STAMP) ## resolve the dependencies anew and rewrite locks/
 	  $$compile --extra dev -o "$$lock" >/dev/null || exit 1; \
 	  $$compile --extra cuda --python-platform x86_64-manylinux_2_28 -c "$$lock" \
 	    -o "locks/py$$version-cuda.txt" >/dev/null || exit 1; \
+	  $$compile --extra ray --extra plots -c "$$lock" -o "locks/py$$version-extras.txt" \
+	    >/dev/null || exit 1; \
 	done
 
 cuda: $(CUDA_STAMP) ## add the cuda extra (x86-64 Linux)
+
+extras: $(EXTRAS_STAMP) ## add the extras ray and plots
 
 clean: ## remove the environment and every cache
 	rm -rf "$(VENV)" .venv-ci .tools build dist .hypothesis .import_linter_cache .mypy_cache \
@@ -155,4 +159,10 @@ $(CUDA_STAMP): $(STAMP)
 	    || { echo 'The cuda extra is for x86-64 Linux; this is' "$$(uname -sm)." >&2; exit 1; } \
 	  && echo "Installing locks/py$$version-cuda.txt into $(VENV)..." \
 	  && $(PIP) install --retries 1 --no-deps -r "locks/py$$version-cuda.txt" \
+	  && touch "$@"
+
+$(EXTRAS_STAMP): $(STAMP)
+	@version="$$("$(BIN)/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" \
+	  && echo "Installing locks/py$$version-extras.txt into $(VENV)..." \
+	  && $(PIP) install --retries 1 --no-deps -r "locks/py$$version-extras.txt" \
 	  && touch "$@"

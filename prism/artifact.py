@@ -32,7 +32,7 @@ from prism.ir import (
     stage_names,
 )
 from prism.scope import Scope
-from prism.verdict import Verdict
+from prism.verdict import ProofAxioms, Verdict, are_axiom_names, proof_json
 
 SCHEMA = "prism.search/1"
 MAX_BYTES = 256 * 2**20
@@ -47,7 +47,7 @@ class FoundGraph:
 
     `stages[k]`: where each block node of kernel k runs ("once", "body", "after"), joined by
     blanks. The program's own graph has the id "program" and is there even where the budgets leave
-    it out: `is_fallback` marks it.
+    it out: `is_fallback` marks it. `proof` is None where nobody asked or time was over.
     """
 
     id: str
@@ -57,6 +57,7 @@ class FoundGraph:
     accumulator_count: int
     stages: tuple[str, ...]
     is_fallback: bool = False
+    proof: ProofAxioms | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,7 @@ def format_artifact(result: Searched) -> str:
                 "accumulator_count": g.accumulator_count,
                 "stages": list(g.stages),
                 "is_fallback": g.is_fallback,
+                **proof_json(g.proof),
                 "text": format_sgraph(g.graph),
             }
             for g in result.graphs
@@ -308,7 +310,18 @@ def _graph(item: _Object, program: Program) -> FoundGraph:
         accumulator_count=item.count("accumulator_count"),
         stages=stages,
         is_fallback=item.get("is_fallback", bool),
+        proof=_proof(item),
     )
+
+
+def _proof(item: _Object) -> ProofAxioms | None:
+    """What a graph's proof needs; older files, and most graphs, do not say."""
+    if item.fields.get("axioms_used") is None:
+        return None
+    names = item.strings("axioms_used")
+    if not are_axiom_names(names):
+        raise ParseError(f"{item.at('axioms_used')}: a list of names of axioms was expected")
+    return ProofAxioms(names, item.get("axioms_used_minimal", bool))
 
 
 def _parsed(parse: Parse[T], text: str, where: str) -> T:

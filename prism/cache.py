@@ -25,6 +25,7 @@ __all__ = [
     "cache_folder",
     "entry_path",
     "kernel_folder",
+    "temporary_folder",
     "warn_if_unwritable",
     "writable_folder",
     "write_atomically",
@@ -60,7 +61,7 @@ def writable_folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except (OSError, ValueError):
-        return _temporary_folder()
+        return temporary_folder()
 
 
 _warned: set[Path] = set()
@@ -83,8 +84,12 @@ def warn_if_unwritable() -> None:
         )
 
 
-def _temporary_folder() -> Path:
-    """A folder that all processes of this user share, and nobody else can write."""
+def temporary_folder() -> Path:
+    """A folder that all processes of this user share, and nobody else can write.
+
+    Raises:
+        KernelError: there is none.
+    """
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir()) / f"prism-superopt-{user}"
     try:

@@ -11,32 +11,36 @@ egglog and z3 are missing.
 from __future__ import annotations
 
 import tempfile
-import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
-from prism.artifact import FoundGraph, load_artifact, save_artifact
+from prism.artifact import load_artifact
 from prism.cache import entry_path, warn_if_unwritable, write_atomically
+from prism.cluster import connected
 from prism.dtypes import dtype_of
-from prism.errors import KernelError, ParseError, PrismError, UsageError
+from prism.errors import KernelError, PrismError, UsageError
 from prism.files import check_writable
 from prism.ir import Program, format_program
-from prism.kernel_cache import cached_kernel, drop_entry, store_kernel, warn
+from prism.kernel_cache import cached_kernel, store_kernel, warn
 from prism.limits import check_memory, require_integer, require_seconds, require_texts
 from prism.optimized import Optimized, Winner, compiled, source_path
 from prism.optimized_shapes import OptimizedShapes
 from prism.plugins import Group, installed, load, make
 from prism.protocols import Device, Target
 from prism.record import RecordFile, versions
-from prism.report import search_facts, tune_facts, vet_facts
-from prism.scope import Scope
+from prism.report import tune_facts
+from prism.scope import sizes_text
+from prism.search_cache import Found, search_key, search_options, searched
 from prism.tune import (
+    ESTIMATE_SHARE,
     Budget,
+    DeferredStrategy,
     Estimates,
     Progress,
+    Spending,
     Strategy,
     Task,
     Tuner,
@@ -48,29 +52,19 @@ from prism.tune import (
 from prism.verdict import Verdict
 
 if TYPE_CHECKING:
+    from prism.cluster import Cluster
     from prism.search import SearchOptions
+    from prism.tune import Runner
 
-__all__ = ["Optimized", "OptimizedShapes", "TuneResult", "optimize", "tune"]
-
-
-ESTIMATE_SHARE = 0.25
-"""The part of a tuning budget that ranking configs by their estimates may take."""
+__all__ = ["NoKernelWarning", "Optimized", "OptimizedShapes", "TuneResult", "optimize", "tune"]
 
 
-class Found(Protocol):
-    """A search result or a loaded artifact."""
+class NoKernelWarning(UserWarning):
+    """`optimize` found no kernel: NumPy evaluates the program."""
 
-    @property
-    def program(self) -> Program:
-        """What was searched."""
 
-    @property
-    def graphs(self) -> Sequence[FoundGraph]:
-        """What was found."""
-
-    @property
-    def scope(self) -> Scope:
-        """What it is good for."""
+CUT_SHORT = ("interrupted", "cluster lost")
+"""Ends of a run whose kernel is not kept for the next one that asks."""
 
 
 def tune(  # noqa: PLR0913 - the options of the command
@@ -86,24 +80,26 @@ def tune(  # noqa: PLR0913 - the options of the command
     records: str | Path | None = None,
     output: str | Path | None = None,
     progress: Progress | None = None,
+    ray: str | None = None,
 ) -> TuneResult:
     """Find the fastest kernel among the proved graphs of an artifact at `sizes`.
 
     `records` is a JSON-lines file: trials in it are not repeated, new ones are appended; what was
     fast there at other sizes is tried first. The winner's source is written to `output`, or into
-    the cache.
+    the cache. `ray` is the address of a Ray cluster (`auto`, `HOST:PORT`, `ray://HOST:PORT`):
+    trials run on all of its machines that are the same device as this one.
 
     Raises:
-        UsageError: an argument that cannot be used as given, or an artifact that was searched for
-            other sizes or another device.
+        UsageError: an argument that cannot be used as given, an artifact that was searched for
+            other sizes or another device, or a cluster that is not there or has no such machine.
         SizeError: sizes that do not fit the program.
         ParseError: the artifact does not parse.
         PluginError: no such target or strategy.
         KernelError: the target cannot run here at all.
     """
-    started = time.monotonic()
+    spending = Spending(require_seconds(budget_s))
     found = load_artifact(Path(artifact)) if isinstance(artifact, str | Path) else artifact
-    require_texts(target=target, dtype=dtype, strategy=strategy)
+    require_texts(target=target, dtype=dtype, strategy=strategy, ray=ray or "")
     trials = None if trials is None else require_integer("trials", trials, 1)
     budget_s, seed = require_seconds(budget_s), require_integer("the seed", seed, 0)
     bound = check_memory(found.program, sizes)
@@ -121,18 +117,32 @@ def tune(  # noqa: PLR0913 - the options of the command
     task = Task(found.program, bound, target, chosen, dtype, seed, space, Budget(budget_s, trials))
     if record_file is not None:
         record_file.require_writable()
-    estimates = Estimates(space, chosen, dtype, started + ESTIMATE_SHARE * budget_s)
-    chosen_strategy = make_strategy(space, estimates, seed)
-    estimates.ranked()
-    known = () if record_file is None else record_file.read()
-    chosen_strategy, notes = taught(chosen_strategy, known, task, estimated_there(task))
-    result = Tuner(task, chosen_strategy, record_file, progress, started).run()
-    result = replace(result, notes=(*result.notes, *notes, *estimates.notes))
+
+    def ranked() -> tuple[Strategy, tuple[str, ...]]:
+        estimates = Estimates(space, chosen, dtype, spending.is_within(ESTIMATE_SHARE))
+        made = make_strategy(space, estimates, seed)
+        estimates.ranked()
+        known = () if record_file is None else record_file.read()
+        made, notes = taught(made, known, task, estimated_there(task))
+        return made, (*notes, *estimates.notes)
+
+    deferred = DeferredStrategy(ranked)
+    with connected(ray) as cluster:
+        runner = None if cluster is None else _runner(cluster, task)
+        result = Tuner(task, deferred, record_file, progress, spending, runner=runner).run()
+    result = replace(result, notes=(*result.notes, *deferred.notes))
     if result.best is None:
         return result
     path = source_path(found.program, result.best.source) if output is None else Path(output)
     write_atomically(path, result.best.source)
     return replace(result, best=replace(result.best, path=path))
+
+
+def _runner(cluster: Cluster, task: Task) -> Runner:
+    """Trials on a cluster."""
+    from prism.tune.cluster import ClusterRunner  # noqa: PLC0415 - few runs use a cluster
+
+    return ClusterRunner(cluster, task)
 
 
 @overload
@@ -147,6 +157,8 @@ def optimize(
     search_options: SearchOptions | None = ...,
     cache: bool = ...,
     progress: Progress | None = ...,
+    records: str | Path | None = ...,
+    ray: str | None = ...,
     **dims: str,
 ) -> Optimized: ...
 
@@ -163,6 +175,8 @@ def optimize(
     search_options: SearchOptions | None = ...,
     cache: bool = ...,
     progress: Progress | None = ...,
+    records: str | Path | None = ...,
+    ray: str | None = ...,
     **dims: str,
 ) -> OptimizedShapes: ...
 
@@ -178,6 +192,8 @@ def optimize(  # noqa: PLR0913 - the options of the command
     search_options: SearchOptions | None = None,
     cache: bool = True,
     progress: Progress | None = None,
+    records: str | Path | None = None,
+    ray: str | None = None,
     **dims: str,
 ) -> Optimized | OptimizedShapes:
     """The fastest right kernel of a program, as a callable.
@@ -186,9 +202,10 @@ def optimize(  # noqa: PLR0913 - the options of the command
     `x="n d"`. `sizes` is one mapping, `{"n": 8, "d": 4096}`, or a list of them: then every shape
     is tuned, each beginning with what was fast for those before it, and the result takes arrays of
     any shape (`OptimizedShapes`). `budget` is in seconds and covers the tuning, of each shape.
+    With `ray`, the address of a Ray cluster, trials run there (see `tune`).
 
-    Trials are kept in the cache: a larger budget goes on where a smaller one ended, and other sizes
-    of the same program begin with what was fast.
+    Trials are kept in the cache, or in the file `records`: a larger budget goes on where a smaller
+    one ended, and other sizes of the same program begin with what was fast.
 
     Raises:
         TraceError: the function cannot be traced.
@@ -197,7 +214,7 @@ def optimize(  # noqa: PLR0913 - the options of the command
         PluginError: no such target.
     """
     program = _program(program_or_fn, dims)
-    require_texts(target=target, dtype=dtype)
+    require_texts(target=target, dtype=dtype, ray=ray or "")
     budget, seed = require_seconds(budget), require_integer("the seed", seed, 0)
     several = sizes if isinstance(sizes, list | tuple) else None
     one_by_one = cast("Sequence[Mapping[str, int]]", [sizes] if several is None else several)
@@ -206,12 +223,19 @@ def optimize(  # noqa: PLR0913 - the options of the command
         raise UsageError("a list of sizes must hold some, each of them once")
     warn_if_unwritable()
     chosen = _target(target, dtype)
-    with tempfile.TemporaryDirectory(prefix="prism-trials-") as folder:
-        records = _trials_path(program, target, dtype) if cache else Path(folder) / "trials.jsonl"
+    # a cluster that is not there ends this before the search
+    with connected(ray), tempfile.TemporaryDirectory(prefix="prism-trials-") as folder:
+        kept = _trials_path(program, target, dtype) if cache else Path(folder) / "trials.jsonl"
+        if records is not None:
+            kept = Path(records)
+            RecordFile(kept).require_writable()
         order = _Order(
-            program, target, dtype, budget, seed, search_options, progress, records, is_cached=cache
-        )
-        made = [_optimized(order, one, chosen.device()) for one in wanted]
+            program, target, dtype, budget, seed, search_options, progress, kept, ray,
+            is_cached=cache,
+        )  # fmt: skip
+        made: list[Optimized] = []
+        for one in wanted:  # a comprehension would be one more frame around a warning in 3.11
+            made += [_optimized(order, one, chosen.device())]
     return made[0] if several is None else OptimizedShapes(tuple(made))
 
 
@@ -227,14 +251,15 @@ class _Order:
     search_options: SearchOptions | None
     progress: Progress | None
     records: Path | None
+    ray: str | None
     is_cached: bool
 
 
 def _optimized(order: _Order, sizes: dict[str, int], device: Device) -> Optimized:
     """One shape, from the cache or searched and tuned."""
-    options = _search_options(order.search_options, sizes, device)
+    options = search_options(order.search_options, sizes, device)
     key = {
-        "search": _search_key(order.program, options),
+        "search": search_key(order.program, options),
         "sizes": sizes,
         "dtype": order.dtype,
         "target": order.target,
@@ -245,7 +270,7 @@ def _optimized(order: _Order, sizes: dict[str, int], device: Device) -> Optimize
     wanted = Optimized(order.program, sizes, order.dtype, order.target, None, {})
     if order.is_cached and (hit := cached_kernel(path, wanted, order.budget)) is not None:
         return hit
-    found, searched = _search(
+    found, search_said = searched(
         order.program, options, cache=order.is_cached, progress=order.progress
     )
     try:
@@ -258,16 +283,39 @@ def _optimized(order: _Order, sizes: dict[str, int], device: Device) -> Optimize
             seed=order.seed,
             records=order.records,
             progress=order.progress,
+            ray=order.ray,
         )
     except KernelError as error:
         result = TuneResult(None, {}, 0, 0, 0.0, f"the target cannot run here: {error}")
     best = result.best
+    if best is None:
+        _tell_no_kernel(order.program, sizes, result)
     winner = None if best is None else Winner(best.config.graph_id, best.mu, best.source)
-    facts = {"search": searched, "tune": tune_facts(result)}
+    facts = {"search": search_said, "tune": tune_facts(result)}
     made = compiled(replace(wanted, winner=winner, facts=facts))
-    if order.is_cached and made.winner is not None and result.stopped != "interrupted":
+    if order.is_cached and made.winner is not None and result.stopped not in CUT_SHORT:
         store_kernel(path, made, result, order.budget)
     return made
+
+
+def _tell_no_kernel(program: Program, sizes: Mapping[str, int], result: TuneResult) -> None:
+    """Warn that calls evaluate the program, and say why and what to do."""
+    match result.stopped:
+        case "budget" | "interrupted" | "cluster lost":
+            why, advice = f"none passed before the end ({result.stopped})", "give a larger budget"
+        case "lack of graphs":
+            why, advice = "the search proved no graph", "see report(), or search for longer"
+        case stopped if not result.outcomes:
+            why, advice = stopped, "see report()"
+        case _:
+            failed = ", ".join(f"{n} {outcome}" for outcome, n in result.outcomes.items())
+            why, advice = f"none of those tried passed ({failed})", "see report()"
+    warnings.warn(
+        f"no kernel for {program.name} at {sizes_text(sizes)}: {why}; NumPy evaluates the program "
+        f"instead: {advice}",
+        NoKernelWarning,
+        stacklevel=4,
+    )
 
 
 def _trials_path(program: Program, target: str, dtype: str) -> Path | None:
@@ -320,79 +368,3 @@ def _program(given: Program | Callable[..., Any], dims: Mapping[str, str]) -> Pr
     from prism.frontend import trace  # noqa: PLC0415 - tuning an artifact traces nothing
 
     return trace(given, **dims)
-
-
-def _search_options(
-    given: SearchOptions | None, sizes: Mapping[str, int], device: Device
-) -> SearchOptions:
-    """What `optimize` searches for: in tune mode, these sizes on this device alone.
-
-    One search for all sizes would be made once and kept. But it lists up to twenty times as many
-    graphs, and is cut by its budget on programs like qk_attention (501 graphs, not complete after
-    6 s; with sizes 45, complete after 2 s), while tuning has to rank and try what is listed. On the
-    CPU the best predicted time is the same within 4 %, which is how much sampled configs differ.
-    """
-    try:
-        from prism.search import (  # noqa: PLC0415 - the search half
-            TUNED_KERNELS,
-            SearchOptions,
-        )
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"optimize searches, which needs {error.name}; install it, or search elsewhere "
-            "(prism search -o ART.json) and tune the artifact here"
-        ) from error
-    options = given or SearchOptions(mode="tune", max_kernels=TUNED_KERNELS)
-    if options.mode != "tune" or options.sizes is not None or options.device is not None:
-        return options
-    return replace(options, sizes=tuple(sizes.items()), device=device)
-
-
-def _search_key(program: Program, options: SearchOptions) -> dict[str, Any]:
-    """Everything the outcome of a search depends on."""
-    from prism.egraph import load_axioms  # noqa: PLC0415 - the search half
-
-    return {
-        "program": format_program(program),
-        "axioms": load_axioms(options.axioms).fingerprint,
-        "encoding": options.encoding,
-        # its bandwidth is measured anew, and never twice the same; any number of workers finds it
-        "options": repr(replace(options, device=None, workers=1)),
-        "device": None if options.device is None else options.device.text,
-        "versions": [version(name) for name in ("prism-superopt", "egglog", "ortools")],
-    }
-
-
-def _search(
-    program: Program, options: SearchOptions, *, cache: bool, progress: Progress | None
-) -> tuple[Found, dict[str, Any]]:
-    """The artifact of a program, from the cache or from a new search, and facts for the report."""
-    path = entry_path("search", _search_key(program, options))
-    if cache and path.is_file():
-        try:
-            artifact = load_artifact(path)
-            if artifact.program != program:
-                raise ParseError("it is of another program")
-            facts = search_facts(artifact.graphs, artifact, is_cached=True)
-            vet_facts({"search": facts})
-        except PrismError as error:
-            drop_entry(path, f"the cached search {path} is not used: {error}")
-        else:
-            return artifact, facts
-    from prism.search import search  # noqa: PLC0415 - the search half
-
-    show = progress or (lambda *_: None)
-    result = search(
-        program,
-        options,
-        lambda stage, done, total: show(done, total or 1, f"search: {stage}"),
-    )
-    if "interrupt" in result.counters["cut"]:
-        # who stops a search does not want to wait for the tuning, nor to find a part of it later
-        raise KeyboardInterrupt
-    if cache:
-        try:
-            save_artifact(result, path)
-        except (PrismError, OSError) as error:
-            warn(f"the search is not cached: {error}")
-    return result, search_facts(result.graphs, result, is_cached=False)

@@ -54,6 +54,10 @@ class KernelError(PrismError):
     """A kernel that cannot be emitted, compiled or launched for this target."""
 
 
+class ClusterLostError(PrismError):
+    """A cluster that went away, or has no machine left, while it was used."""
+
+
 class DeviceLostError(KernelError):
     """A kernel broke its device for this process: nothing runs there until a new process does."""
 

@@ -46,6 +46,7 @@ from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.record import Outcome, counts_of, digest
 from prism.report import render, vet_facts
+from prism.scope import sizes_text
 from prism.tune.cases import prepare
 from prism.tune.check import check
 
@@ -56,6 +57,10 @@ MAX_BYTES = 64 * 2**20
 """A larger file is no kernel of ours."""
 
 Array = NDArray[np.generic]
+
+
+class StaleKernelError(KernelError):
+    """A saved kernel is of another version of Prism."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,10 @@ class Optimized:
             UsageError: a wrong number or name of arguments, no array, or another dtype.
             SizeError: a shape this kernel was not made for.
         """
-        given = in_order(self.program, arrays, named)
-        outputs = self._run(given)
+        kernel = self._kernel
+        outputs = None if named or kernel is None else kernel.direct(arrays)
+        if outputs is None:
+            outputs = self._run(in_order(self.program, arrays, named))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _run(self, given: Sequence[object]) -> tuple[Any, ...]:
@@ -197,11 +204,12 @@ def source_path(program: Program, source: str) -> Path:
     return kernel_folder() / f"{program.name}_{digest(source)[:16]}.py"
 
 
-def compiled(made: Optimized, where: str | None = None) -> Optimized:
+def compiled(made: Optimized, where: str | None = None, cases: Sequence[str] = ()) -> Optimized:
     """With its winner compiled in this process; without one where that fails (the fallback).
 
-    A kernel from a file, `where`, is checked as well. Where the target cannot run its kernels, the
-    winner stays and is not loaded: calls evaluate the program.
+    One that no tuning run checked, `where` says where it is from, is checked: on inputs as drawn
+    and on these cases. Where the target cannot run its kernels, the winner stays and is not loaded:
+    calls evaluate the program.
 
     Raises:
         KernelError: it does not compute its program.
@@ -223,7 +231,7 @@ def compiled(made: Optimized, where: str | None = None) -> Optimized:
         tuned = {**made.facts.get("tune", {}), "best": None}
         return replace(made, winner=None, facts={**made.facts, "tune": tuned})
     if where is not None:
-        _check(made, kernel, where)
+        _check(made, kernel, where, cases)
     return replace(made, _kernel=kernel, _path=path)
 
 
@@ -284,21 +292,23 @@ def from_json(text: str, source: str, where: str, target: str | None) -> Optimiz
         except Exception as error:  # the graph is a stranger's
             raise KernelError(f"{where}: the saved graph cannot be emitted: {error}") from error
         if emitted != source:
-            raise KernelError(
-                f"{where}: this version of Prism emits another kernel for the saved graph; "
-                "the saved one is not run, optimize the program again"
+            raise StaleKernelError(
+                f"{where}: this version of Prism emits another kernel for the graph that was saved "
+                f"for {sizes_text(made.sizes)}; the saved one is not run, optimize the program at "
+                "these sizes again and save it"
             )
     return compiled(made, where)
 
 
-def _check(made: Optimized, kernel: Kernel, where: str) -> None:
-    """Hold a kernel from a file against its program in float64, on one random draw.
+def _check(made: Optimized, kernel: Kernel, where: str, cases: Sequence[str]) -> None:
+    """Hold a kernel against its program in float64, on one random draw and what follows from it.
 
     That it is the one of the saved graph does not say that the graph is right.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="prism-check-") as folder:
-            data = prepare(made.program, dict(made.sizes), made.dtype, 0, Path(folder), names=())
+            sizes = dict(made.sizes)
+            data = prepare(made.program, sizes, made.dtype, 0, Path(folder), names=cases)
             result = check(kernel, data)
     except Exception as error:  # whatever a kernel may raise
         raise KernelError(f"{where}: the kernel cannot be checked here: {error}") from error

@@ -23,11 +23,12 @@ from prism.errors import ParseError, UsageError, one_line
 from prism.files import read_regular
 from prism.ir import Program, sizes_of
 from prism.limits import check_memory
-from prism.optimized import Optimized, Winner, compiled
+from prism.optimized import Optimized, StaleKernelError, Winner, compiled
 from prism.plugins import Group, make
 from prism.protocols import Target
 from prism.scope import sizes_text
 from prism.tune import Known, build_space, carried, distance, instantiate
+from prism.tune.cases import CASES
 
 SCHEMA = "prism.optimized-shapes/1"
 SHAPES_FILE = "shapes.json"
@@ -195,18 +196,33 @@ class OptimizedShapes:
     def load(cls, folder: str | Path, *, target: str | None = None) -> OptimizedShapes:
         """Read what `save` wrote; each shape is vetted and compiled as `Optimized.load` does.
 
+        A shape whose kernel this version of Prism would emit otherwise is left out with a warning;
+        calls with it are served like those with any shape that was not tuned.
+
         Raises:
             UsageError: a file is missing, the target has to be named, or the shapes do not belong
                 together.
             ParseError: a file is not what `save` writes, or was modified.
-            KernelError: a kernel is not the one of its graph, or does not compute its program.
+            KernelError: no shape is left, or a kernel does not compute its program.
             SizeError: this machine cannot hold the arrays.
         """
         where = Path(folder)
-        count = _saved_count(where)
-        return cls(
-            tuple(Optimized.load(_shape_folder(where, n), target=target) for n in range(count))
-        )
+        found: list[Optimized] = []
+        stale: list[StaleKernelError] = []
+        for number in range(_saved_count(where)):
+            try:
+                found.append(Optimized.load(_shape_folder(where, number), target=target))
+            except StaleKernelError as error:
+                stale.append(error)
+        if not found:
+            raise stale[0]
+        for reason in stale:
+            warnings.warn(
+                f"{reason}; the other shapes are loaded, and calls with this one run a kernel "
+                "adapted from the nearest",
+                stacklevel=2,
+            )
+        return cls(tuple(found))
 
 
 def _saved_count(where: Path) -> int:
@@ -251,6 +267,7 @@ def _like(near: Optimized, sizes: dict[str, int]) -> tuple[Optimized | None, str
                 made = compiled(
                     Optimized(near.program, sizes, near.dtype, near.target, chosen, {}),
                     f"adapted to {sizes_text(sizes)}",
+                    tuple(CASES),  # no run checked it at these sizes
                 )
             except Exception as error:  # whatever an emitter may raise: the program is right
                 reason = one_line(error)

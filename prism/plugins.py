@@ -1,4 +1,4 @@
-"""The plug-in door: every alternative (encoding, pruner, target, workload, contestant, axiom set).
+"""The plug-in door: every alternative (encoding, pruner, target, workload, axiom set, grid, ...).
 
 A plug-in is named by an entry point in a group below, ours included, or by `FILE.py:ATTRIBUTE`. A
 name claimed by two distributions is an error that names both; an unknown name lists the known ones.
@@ -27,7 +27,9 @@ class Group(Enum):
     ENCODING = "prism.encodings"
     AXIOMS = "prism.axioms"
     CONTESTANT = "prism.contestants"
+    GRID = "prism.grids"
     PRUNER = "prism.pruners"
+    PUBLISHED = "prism.published"
     STRATEGY = "prism.strategies"
     TARGET = "prism.targets"
     PROVER = "prism.provers"
@@ -148,6 +150,27 @@ def _find(group: Group, name: str) -> Any:  # noqa: ANN401 - see `load`
             "(or give FILE.py:NAME)"
         )
     return known[name].load()
+
+
+def file_of(group: Group, name: str, suffix: str) -> Path:
+    """The file that an installed plug-in names, such as a grid; or the path itself, if it is one.
+
+    Raises:
+        PluginError: no such plug-in, or it names no file.
+    """
+    if name.endswith(suffix) or os.sep in name:
+        return Path(name)
+    known = installed(group)
+    if name not in known:
+        is_there = f"; the path of that file is .{os.sep}{name}" if Path(name).is_file() else ""
+        raise PluginError(
+            f"no {group.name.lower()} named {name!r}; known: {', '.join(known) or 'none'} "
+            f"(or give a path that ends in {suffix}){is_there}"
+        )
+    found = known[name].load()
+    if not isinstance(found, str | os.PathLike):
+        raise PluginError(f"{group.name.lower()} {name!r} ({known[name].source}) names no file")
+    return Path(found)
 
 
 def load_attribute(spec: str) -> Any:  # noqa: ANN401 - whatever the user's file defines

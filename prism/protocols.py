@@ -118,6 +118,12 @@ class Kernel(Protocol):
     def takes(self, value: object) -> bool:
         """Whether this is an array where the kernel runs (GPU memory); never NumPy's."""
 
+    def direct(self, given: Sequence[object]) -> tuple[Any, ...] | None:
+        """Run on arguments that are already just what the kernel reads, in the program's order.
+
+        Otherwise, and where there is no shorter way than to call it, None: nothing was run.
+        """
+
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:  # noqa: ANN401 - see `takes`
         """Run on the program's arguments; fresh outputs.
 

@@ -102,6 +102,10 @@ class Trial:
     predicted_s: float | None = None
     facts: Mapping[str, int | float | str] = field(default_factory=dict, hash=False)
     """What the kernel said about itself: registers, shared memory, spills on a GPU."""
+    host: str = ""
+    """The machine of a cluster where it ran; empty where it was the tuner's own."""
+    at_once: int = 1
+    """How many trials the strategy had out at once: it chose them without knowing each other."""
 
 
 def digest(text: str) -> str:
@@ -152,6 +156,8 @@ def to_line(trial: Trial) -> str:
         "at": trial.at,
         "predicted_s": trial.predicted_s,
         "facts": dict(trial.facts),
+        "host": trial.host,
+        "at_once": trial.at_once,
     }
     return json.dumps(data, allow_nan=False)
 
@@ -210,6 +216,9 @@ def _trial(data: dict[str, Any]) -> Trial:
         at=_text(data["at"]),
         predicted_s=predicted_s,
         facts={_text(name): _scalar(value) for name, value in data["facts"].items()},
+        # lines from before trials ran on clusters have neither
+        host=_text(data.get("host", "")),
+        at_once=_integer(data.get("at_once", 1)),
     )
 
 

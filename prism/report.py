@@ -258,6 +258,7 @@ def resources_text(best: Mapping[str, Any]) -> str:
         "registers": "{} registers a thread",
         "shared_bytes": "{} bytes of shared memory a block",
         "spills": "{} bytes a thread spilt",
+        "library": "library kernels run by {}",
     }
     known = [text.format(best[name]) for name, text in words.items() if name in best]
     times = {

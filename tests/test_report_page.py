@@ -195,6 +195,47 @@ def test_missing_fields_are_shown_as_missing(page):
     assert "matmul/assoc" in made.text
 
 
+def test_what_proofs_need_is_said_and_what_was_not_asked_is_not_none(page):
+    used = {"axioms_used": ["sum-mul", "mul-comm"], "axioms_used_minimal": True}
+    graphs = [
+        {**GRAPH, **used},
+        {**GRAPH, "id": "b", "verdict": "admitted", **used, "axioms_used_minimal": False},
+        {**GRAPH, "id": "c", "axioms_used": [], "axioms_used_minimal": True},
+        {**GRAPH, "id": "d"},
+    ]
+    made = page(cell(results={"search": {**SEARCH, "graphs": graphs[:3]}}))
+    assert "proved with sum-mul, mul-comm (none can be left out)" in made.text
+    assert (
+        "admitted by the search; then proved with sum-mul, mul-comm (fewer might do)" in made.text
+    )
+    assert "proved without any axiom" in made.text
+    unasked = page(cell(results={"search": {**SEARCH, "graphs": graphs[3:]}}))
+    assert "which axioms that takes was not asked, or time was over" in unasked.text
+
+
+def test_the_kernel_that_won_is_said_to_be_proved_by_verify(page):
+    verify = {"verdict": "proved", "axioms_used": ["sum-mul"], "axioms_used_minimal": True}
+    tune = {"best": {**BEST, "graph": GRAPH["id"]}}
+    made = page(cell(results={"search": SEARCH, "tune": tune, "verify": verify}))
+    assert "after all was measured: proved with sum-mul (none can be left out)" in made.text
+
+
+def test_cells_of_different_code_are_said_to_be(page):
+    for second, is_said in (("a", False), ("b", True)):
+        made = page(
+            cell(0, versions={"prism source": "a"}), cell(1, versions={"prism source": second})
+        )
+        assert ("2 states of the code" in made.text) == is_said
+
+
+def test_the_list_of_graphs_says_how_many_there_are(page):
+    graphs = [{**GRAPH, "id": f"{i}", "is_fallback": i == 0} for i in range(3)]
+    all_in = page(cell(results={"search": {**SEARCH, "graphs": graphs}}))
+    assert "all graphs of the search and the program itself" in all_in.text
+    cut = page(cell(results={"search": {**SEARCH, "graphs": graphs, "graph_count": 1234}}))
+    assert "the first 2 of 1,234 graphs of the search and the program itself" in cut.text
+
+
 def test_lines_of_all_kinds_are_read_together(read):
     runs = read(
         cell(),

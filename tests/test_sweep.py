@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cli_checks import assert_refused
@@ -18,9 +19,9 @@ from sweep_grids import SMALL, InstantPool, cell_of, grid_of, write_grid
 
 from prism.cli import main
 from prism.errors import ParseError, UsageError
+from prism.plugins import Group
 from prism.sweep import LocalPool, from_line, make_job, read_cells, run_job, shard_of, sweep
-from prism.sweep.cluster import ClusterPool
-from prism.sweep.job import Processes, StoppedError, shortened
+from prism.sweep.job import Processes, StoppedError, shortened, write_winner
 from prism.sweep.sweep import locked, repair
 
 VERIFY = """
@@ -235,6 +236,90 @@ def test_a_worker_with_other_versions_than_the_sweep_is_refused(tmp_path):
     assert "egglog 0.0" in cell.message
 
 
+def test_what_was_edited_since_is_in_the_line_and_no_other_code_has_its_key(tmp_path, monkeypatch):
+    grid = grid_of(tmp_path, VERIFY)
+    job = make_job(grid, grid.cells[0])
+    monkeypatch.setattr("prism.sweep.job.source_now", lambda: "edited")
+    cell = run_job(job)
+    assert (cell.outcome, cell.versions["prism source"]) == ("ok", "edited")
+    monkeypatch.setattr("prism.sweep.origin.source", lambda: "edited")
+    assert cell.key == make_job(grid, grid.cells[0]).cell.key != job.cell.key
+
+
+def test_a_program_edited_while_the_sweep_runs_is_another_cell(tmp_path):
+    program = tmp_path / "mine.py"
+    program.write_text("def layer(x: 'n d'):\n    return x + x\n", encoding="utf-8")
+    text = VERIFY.replace('["matmul", "lora"]', '["mine.py:layer"]').replace(
+        '["matmul"]', '["mine.py:layer"]'
+    )
+    grid = grid_of(tmp_path, text)
+    job = make_job(grid, grid.cells[0])
+    program.write_text("def layer(x: 'n d'):\n    return x\n", encoding="utf-8")
+    cell = run_job(job)
+    assert cell.outcome == "ok"
+    assert cell.key == make_job(grid, grid.cells[0]).cell.key != job.cell.key
+
+
+def test_the_source_is_that_of_ours_and_of_every_plug_in(tmp_path, monkeypatch):
+    from prism.sweep import origin  # noqa: PLC0415 - this test's alone
+
+    package = tmp_path / "acme_axioms"
+    package.mkdir()
+    for name in ("__init__.py", "mine.egg", "notes.txt"):
+        (package / name).write_text("", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry = SimpleNamespace(entry=SimpleNamespace(module="acme_axioms"))
+    there = dict(origin.installed(Group.AXIOMS))
+    found = {Group.AXIOMS: {**there, "acme": entry}}
+    monkeypatch.setattr(origin, "installed", lambda group: found.get(group, {}))
+    seen = [origin.source_now()]
+    for name in ("__init__.py", "mine.egg"):
+        (package / name).write_text("; edited", encoding="utf-8")
+        seen.append(origin.source_now())
+    assert len(set(seen)) == 3
+    (package / "notes.txt").write_text("edited", encoding="utf-8")
+    assert origin.source_now() == seen[-1]
+
+
+@pytest.mark.slow
+def test_the_graph_that_won_is_explained_after_all_was_measured(tmp_path):
+    text = """
+    [settings]
+    program = "matmul"
+    sizes = "n=4,d=8,h=4"
+    max_kernels = 1
+    max_graphs = 2
+    budget = 5.0
+    [[include]]
+    label = "optimize"
+    do = "optimize"
+    [[include]]
+    label = "tune"
+    do = "tune"
+    trials = 1
+    """
+    grid = grid_of(tmp_path, text)
+    for planned in grid.cells:
+        cell = run_job(make_job(grid, planned))
+        assert cell.outcome == "ok", cell.message
+        assert cell.result("verify")["verdict"] == "proved"
+        assert "matmul-unfold" in cell.result("verify")["axioms_used"]
+        assert cell.files["trials.jsonl"]
+
+
+def test_without_a_kernel_there_is_nothing_to_explain(tmp_path):
+    assert not write_winner(tmp_path, {})
+    assert not write_winner(tmp_path, {"tune": {"best": None}})
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "optimized.json").write_text('{"winner": null}', encoding="utf-8")
+    assert not write_winner(tmp_path, {})
+    (tmp_path / "saved" / "optimized.json").write_text(
+        '{"winner": {"graph": "sgraph"}}', encoding="utf-8"
+    )
+    assert write_winner(tmp_path, {})
+    assert (tmp_path / "winner.sgraph").read_text() == "sgraph"
+
+
 SWEEPER = """
 import sys, time
 from dataclasses import replace
@@ -354,6 +439,27 @@ def test_the_command_lists_cells_and_runs_nothing(tmp_path, monkeypatch):
     assert not Path("records").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ("max_ops = -4", "cell 1 (program matmul, encoding boolean, seed 0): Invalid value"),
+        ('mode = "dance"', "'--mode': 'dance' is not available"),
+        ('sizes = "n=x"', "the size of 'n' must be an integer"),
+    ],
+)
+def test_what_a_command_would_refuse_is_refused_before_anything_runs(tmp_path, change, part):
+    grid = write_grid(tmp_path, SMALL.replace("max_ops = 6", change))
+    output = tmp_path / "run.jsonl"
+    result = CliRunner().invoke(main, ["sweep", str(grid), "-o", str(output)])
+    assert_refused(result, part)
+    assert not output.exists()
+
+
+def test_a_shipped_grid_goes_by_its_name():
+    answer = CliRunner().invoke(main, ["sweep", "table2", "--smoke", "--list", "--json"])
+    assert json.loads(answer.stdout)["grid"] == "table2"
+
+
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
 def test_a_shard_that_is_none_is_refused(tmp_path, shard):
     result = CliRunner().invoke(main, ["sweep", str(write_grid(tmp_path)), "--shard", shard])
@@ -370,76 +476,3 @@ def test_ray_that_is_not_installed_is_said_before_anything_runs(tmp_path, monkey
     args = ["sweep", str(write_grid(tmp_path)), "-o", str(output), "--ray", "auto"]
     assert_refused(CliRunner().invoke(main, args), "prism-superopt[ray]")
     assert not output.exists()
-
-
-class FakeRay:
-    """Notes what every task asks of the cluster, and answers at once."""
-
-    class exceptions:  # noqa: N801 - as in Ray
-        RayError = RuntimeError
-
-    def __init__(self, *nodes):
-        self._nodes, self.asked, self.cancelled = nodes, [], []
-
-    def is_initialized(self):
-        return True
-
-    def nodes(self):
-        return [{"Alive": True, "Resources": node} for node in self._nodes]
-
-    def remote(self, function):
-        fake = self
-
-        class Task:
-            def options(self, **needs):
-                fake.asked.append(needs)
-                return self
-
-            def remote(self, job):
-                return job.cell.key
-
-        return Task()
-
-    def wait(self, tasks, num_returns):
-        return tasks[:num_returns], tasks[num_returns:]
-
-    def get(self, task):
-        raise RuntimeError("the worker died")
-
-    def cancel(self, task, *, force):
-        self.cancelled.append(task)
-
-
-def on_fake_ray(tmp_path, monkeypatch, *nodes, **settings):
-    fake = FakeRay(*nodes)
-    monkeypatch.setitem(sys.modules, "ray", fake)
-    grid = grid_of(tmp_path)
-    base = {"do": "optimize", "program": "matmul", "sizes": "n=2", **settings}
-    cells = [replace(cell, settings={**base, "seed": cell.index}) for cell in grid.cells]
-    jobs = [make_job(grid, cell) for cell in cells]
-    return fake, ClusterPool("auto").run(jobs)
-
-
-@pytest.mark.parametrize(
-    ("settings", "cpus", "gpus"),
-    [
-        ({"target": "cuda"}, 1, 1),
-        ({"target": "cpu"}, 4, 0),  # a whole node: nothing else runs where kernels are timed
-        ({"do": "search"}, 1, 0),
-        ({"target": "cpu", "cpus": 2}, 2, 0),
-    ],
-)
-def test_a_task_takes_what_must_be_its_own(tmp_path, monkeypatch, settings, cpus, gpus):
-    nodes = ({"CPU": 8.0, "GPU": 1.0}, {"CPU": 4.0})
-    fake, cells = on_fake_ray(tmp_path, monkeypatch, *nodes, **settings)
-    first = next(cells)
-    assert fake.asked == [{"max_retries": 3, "num_cpus": cpus, "num_gpus": gpus}] * 8
-    assert (first.outcome, "worker died" in first.message) == ("failed", True)
-    cells.close()
-    assert len(fake.cancelled) == 7
-
-
-def test_cells_for_a_gpu_are_refused_where_the_cluster_has_none(tmp_path, monkeypatch):
-    _, cells = on_fake_ray(tmp_path, monkeypatch, {"CPU": 4.0}, target="cuda")
-    with pytest.raises(UsageError, match="8 cells are for target cuda"):
-        next(cells)

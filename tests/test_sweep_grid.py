@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 
 import pytest
 from sweep_grids import SMALL, grid_of
 
-from prism.errors import PrismError
+from prism.errors import PluginError, PrismError
+from prism.plugins import Group, file_of, installed
 from prism.sweep import load_grid, make_job, shard_of
 from prism.sweep.settings import SETTINGS, command_lines
+
+ROOT = Path(__file__).parent.parent
 
 GRIDS = sorted(
     Path(str(path))
@@ -85,10 +89,21 @@ REFUSED = {
     "missing sizes": (SMALL.replace('"search"', '"optimize"'), "sizes is missing"),
     "unknown encoding": (SMALL.replace('"integer"', '"decimal"'), "'decimal': known are"),
     "unknown workload": (SMALL.replace('"matmul"', '"matmull"'), "'matmull': known are"),
+    "unknown axioms": (SMALL + 'axioms = [["prsm"]]', "'prsm': known are prism, none"),
     "missing file": (SMALL.replace('"matmul"', '"mine.py:f"'), "there is no file"),
     "wrong type": (SMALL + 'max_kernels = ["two"]', "it is an integer"),
     "a flag is no number": (SMALL.replace("= 6", "= true"), "it is an integer"),
     "an option as a name": (SMALL.replace('"matmul"', '"--help"'), "a name is needed"),
+    "a label is a text": (SMALL + "k = [{ label = 3, max_graphs = 4 }]", "label = 3"),
+    "an empty label": (SMALL + "k = [{ label = ' ', max_graphs = 4 }]", "label = ' '"),
+    "a row's label": (SMALL + "\n[[include]]\nlabel = 3\nprogram = 'ffn'", "include: label = 3"),
+    "no number": (SMALL.replace("= 6", "= 6\nbudget = nan"), "budget = nan"),
+    "no end": (SMALL.replace("= 6", "= 6\nbudget = inf"), "budget = inf"),
+    "no time": (SMALL.replace("= 6", "= 6\ntimeout_s = 0"), "timeout_s = 0: it is 0.1 or more"),
+    "a date": (SMALL.replace("= 6", "= 2020-01-01"), "it is an integer"),
+    "smoke is no table": ("smoke = 3\n" + SMALL, "smoke is not a table"),
+    "an unknown part of smoke": (SMALL + "[smoke]\ntitle = 'x'", "smoke has no part 'title'"),
+    "too many cells": (SMALL + f"k = {list(range(9999))}\nj = {list(range(99))}", "than 100000"),
     "no smoke form": (SMALL, "no part [smoke]"),
     "same cell twice": (SMALL + TWICE, "same"),
     "exclude of no axis": (SMALL + "\n[[exclude]]\ndtype='x'", "no axis sets 'dtype'"),
@@ -110,19 +125,31 @@ def test_a_tuned_cell_is_a_search_for_every_shape_and_a_tuning_run(tmp_path):
         "do": "tune", "program": "ffn", "sizes": "n=1", "target": "cpu", "without": ["placement"],
         "search_budget": 5.0, "budget": 9.0, "strategy": "random", "seed": 3,
     }  # fmt: skip
-    search, tune = (" ".join(line) for line in command_lines(settings, tmp_path))
+    search, tune, proof = (" ".join(line) for line in command_lines(settings, tmp_path))
     assert search == "search --json --without placement --budget 5.0 --seed 3 -o artifact.json ffn"
     assert tune == (
         "tune --json --sizes n=1 --target cpu --budget 9.0 --strategy random --seed 3 "
         "-o kernel.py --records trials.jsonl artifact.json"
     )
+    assert proof == "verify --json --seed 3 --explain ffn winner.sgraph"
 
 
 def test_a_bench_cell_times_the_kernel_it_optimized_and_nothing_from_the_cache(tmp_path):
     settings = {"do": "bench", "program": "ffn", "sizes": "n=1", "against": ["numpy", "torch"]}
-    optimize, bench = (" ".join(line) for line in command_lines(settings, tmp_path))
-    assert optimize == "optimize --json --sizes n=1 --no-cache --save saved ffn"
+    optimize, bench, _ = (" ".join(line) for line in command_lines(settings, tmp_path))
+    assert (
+        optimize == "optimize --json --sizes n=1 --no-cache --save saved --records trials.jsonl ffn"
+    )
     assert bench == "bench --json --sizes n=1 --against numpy,torch --kernel saved ffn"
+
+
+def test_proofs_are_explained_unless_that_is_not_wanted(tmp_path):
+    search = {"do": "search", "program": "ffn"}
+    (line,) = command_lines(search, tmp_path)
+    assert line[-3:] == ["--explain", "3", "ffn"]
+    for settings in (search, {"do": "optimize", "program": "ffn", "sizes": "n=1"}):
+        (line,) = command_lines({**settings, "explain": 0}, tmp_path)
+        assert line[-3:] in (["--explain", "0", "ffn"], ["--records", "trials.jsonl", "ffn"])
 
 
 def test_own_files_are_found_beside_the_grid_and_are_part_of_the_key(tmp_path):
@@ -140,13 +167,29 @@ def test_own_files_are_found_beside_the_grid_and_are_part_of_the_key(tmp_path):
     assert make_job(grid, grid.cells[0]).cell.key != before.key
 
 
+def test_what_axioms_bring_along_is_part_of_the_key(tmp_path):
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    for path in (tmp_path / "mine.egg", tmp_path / "mine.toml", folder / "a.egg", folder / "b.py"):
+        path.write_text("", encoding="utf-8")
+    text = SMALL.replace("[0, 1]", "[0]") + 'axioms = [["mine.egg"], ["rules/"], ["none"]]'
+    grid = grid_of(tmp_path, text)
+    cells = [make_job(grid, cell).cell for cell in grid.cells[:3]]
+    assert [sorted(cell.inputs) for cell in cells] == [
+        ["mine.egg", "mine.toml"],
+        ["rules/a.egg"],
+        [],
+    ]
+    assert str(folder) in cells[1].commands[0]
+
+
 def test_the_key_is_of_what_matters_for_the_result_alone(tmp_path, monkeypatch):
     first = grid_of(tmp_path, SMALL)
     slower = grid_of(tmp_path, SMALL.replace("max_ops = 6", "max_ops = 6\ntimeout_s = 5"))
     key = make_job(first, first.cells[0]).cell.key
     assert make_job(slower, slower.cells[0]).cell.key == key
     assert len({make_job(first, cell).cell.key for cell in first.cells}) == 8
-    monkeypatch.setattr("prism.sweep.job.version", lambda name: "another")
+    monkeypatch.setattr("prism.sweep.origin.source", lambda: "another")
     assert make_job(first, first.cells[0]).cell.key != key
 
 
@@ -159,14 +202,33 @@ def test_a_shipped_grid_is_sound_in_both_forms_and_small_in_its_smoke_form(path)
     assert len(set(keys)) == len(keys)
 
 
+def test_every_shipped_grid_has_a_name_and_a_smoke_run():
+    named = {name: file_of(Group.GRID, name, ".toml") for name in installed(Group.GRID)}
+    assert {name: path.stem for name, path in named.items()} == {p.stem: p.stem for p in GRIDS}
+    assert all(path.is_file() for path in named.values())
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (smoked,) = re.findall(r"^GRIDS \?= (.*)$", makefile, flags=re.MULTILINE)
+    assert sorted(smoked.split()) == sorted(named)
+    assert "experiments-smoke" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_a_name_that_is_no_grid_lists_those_there_are_and_a_path_stays_one(tmp_path, monkeypatch):
+    with pytest.raises(PluginError, match=r"no grid named 'tabel2'; known: axioms, .*table2"):
+        file_of(Group.GRID, "tabel2", ".toml")
+    monkeypatch.chdir(tmp_path)
+    Path("mine").touch()
+    with pytest.raises(PluginError, match=r"the path of that file is \./mine"):
+        file_of(Group.GRID, "mine", ".toml")
+    for path in ("table2.toml", "./table2", "/etc/table2"):
+        assert file_of(Group.GRID, path, ".toml") == Path(path)
+
+
 def test_every_grid_that_was_promised_is_shipped():
     promised = {"table2", "table3", "table4", "figure6", "encodings", "pruners", "scaling"}
     assert promised | {"axioms", "tuning"} <= {path.stem for path in GRIDS}
 
 
 def test_the_encodings_grid_has_every_installed_encoding_and_workload():
-    from prism.plugins import Group, installed  # noqa: PLC0415 - this test's alone
-
     cells = load_grid(next(p for p in GRIDS if p.stem == "encodings")).cells
     assert {cell.settings["encoding"] for cell in cells} == set(installed(Group.ENCODING))
     assert {cell.settings["program"] for cell in cells} == set(installed(Group.WORKLOAD))

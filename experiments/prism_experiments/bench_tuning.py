@@ -15,6 +15,9 @@ without a cost model, every estimate equal, which leaves what it learns from the
 
 makes a record on this machine: it builds every config (about a second each) and times them. With
 `--like FILE` it has the configs of another record, carried over.
+
+Estimates are those of the record. `--anew` asks the CPU's cost model of today instead; with `-o` a
+record (`--records`) gets them and is written.
 """
 
 from __future__ import annotations
@@ -176,6 +179,7 @@ def _task(record: ExhaustiveRecord) -> Task:
 @click.option("--seeds", default=SEEDS, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON line per row instead.")
 @click.option("--smoke", is_flag=True, help="One record, three seeds.")
+@click.option("--anew", is_flag=True, help="Estimates of today's cost model on this CPU.")
 @click.option("--make", "workload", help="Make a record of this workload on this CPU instead.")
 @click.option("--sizes", callback=parse_sizes, help="The sizes of the new record.")
 @click.option("--configs", default=170, show_default=True, help="About how many it has.")
@@ -188,6 +192,7 @@ def main(  # noqa: PLR0913 - the options of the command
     seeds: int,
     as_json: bool,
     smoke: bool,
+    anew: bool,
     workload: str | None,
     sizes: dict[str, int] | None,
     configs: int,
@@ -203,6 +208,14 @@ def main(  # noqa: PLR0913 - the options of the command
         return
     names = strategies.split(",") if strategies else list(installed(Group.STRATEGY))
     chosen = [ExhaustiveRecord.load(file) for file in files or sorted(RECORDS.glob("*.json"))]
+    if anew:
+        target: Target = make(Group.TARGET, "cpu")
+        chosen = [record.estimated_by(target) for record in chosen]
+    if output is not None:
+        if len(chosen) != 1:
+            raise click.UsageError("--output takes one record: name it with --records")
+        chosen[0].save(output)
+        return
     rows: list[Row] = []
     for record in chosen[: 1 if smoke else None]:
         others = [r for r in chosen if r.program == record.program and r.sizes != record.sizes]

@@ -88,6 +88,19 @@ class ExhaustiveRecord:
         """What strategies are given as the cost model."""
         return self.trials[config].estimate
 
+    def estimated_by(self, target: Target) -> ExhaustiveRecord:
+        """The same times with what a target's cost model says of the configs now."""
+        graphs = {graph.graph_id: graph for graph in self.space.graphs}
+
+        def estimate(config: Config) -> float:
+            try:
+                return target.estimate(instantiate(graphs[config.graph_id], config), self.dtype)
+            except KernelError:
+                return math.inf
+
+        trials = {c: Measured(t.seconds, estimate(c)) for c, t in self.trials.items()}
+        return replace(self, trials=trials)
+
     def save(self, path: Path) -> None:
         """Write the record."""
         data: dict[str, Any] = {

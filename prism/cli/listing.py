@@ -18,6 +18,8 @@ KINDS: Mapping[str, Group] = MappingProxyType(
         "encodings": Group.ENCODING,
         "axioms": Group.AXIOMS,
         "contestants": Group.CONTESTANT,
+        "grids": Group.GRID,
+        "published": Group.PUBLISHED,
         "provers": Group.PROVER,
         "pruners": Group.PRUNER,
         "strategies": Group.STRATEGY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from prism.cli.inputs import check_memory, check_output
 from prism.cli.params import (
     budget_option,
     only,
+    ray_option,
     search_options,
     several_sizes,
     tune_options,
@@ -21,13 +23,16 @@ from prism.cli.params import (
 from prism.cli.run import Run, answering
 from prism.cli.search import make_options
 from prism.cli.tune import tuning_status
-from prism.driver import optimize
+from prism.driver import NoKernelWarning, optimize
 from prism.egraph import load_axioms
 from prism.errors import UsageError
 from prism.frontend import load_program
 from prism.optimized import KERNEL_FILE, Optimized
 from prism.optimized_shapes import OptimizedShapes
 from prism.search import MODES, TUNED_KERNELS
+
+_TUNING = ("target", "dtype", "budget", "cache", "records", "ray")
+"""The options that are the tuner's."""
 
 
 @click.command("optimize")
@@ -64,6 +69,13 @@ from prism.search import MODES, TUNED_KERNELS
     help="Save the kernel for Optimized.load and `prism bench --kernel`; several shapes for "
     "OptimizedShapes.load.",
 )
+@click.option(
+    "--records",
+    type=click.Path(path_type=Path),
+    metavar="FILE.jsonl",
+    help="Every trial is appended here, not in the cache; trials found here are not repeated.",
+)
+@ray_option("Run trials on this Ray cluster, on machines that are the same device as this one")
 @answering("optimize")
 def command(
     run: Run,
@@ -86,13 +98,14 @@ def command(
         check_memory(traced, each)
     check_output(output)
     check_output(None if save is None else save / KERNEL_FILE)
-    tuning = {name: options.pop(name) for name in ("target", "dtype", "budget", "cache")}
+    tuning = {name: options.pop(name) for name in _TUNING}
     if options["mode"] is None:
         options["mode"] = "tune" if options["generator"] == "cone" else "count"
     if options["max_kernels"] is None and options["mode"] == "tune":
         options["max_kernels"] = TUNED_KERNELS
     chosen = make_options(**options)
-    with run.progress() as progress:
+    with run.progress() as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoKernelWarning)  # the answer says it
         shapes = optimize(
             traced,
             sizes=sizes,

@@ -271,6 +271,15 @@ def search_options(function: Decorated) -> Decorated:
     return function
 
 
+def ray_option(text: str) -> Callable[[Decorated], Decorated]:
+    """`--ray ADDRESS`."""
+    return click.option(
+        "--ray",
+        metavar="ADDRESS",
+        help=f"{text} (auto, HOST:PORT or ray://HOST:PORT); extra `ray`.",
+    )
+
+
 def tune_options(function: Decorated) -> Decorated:
     """`--target` and `--dtype`."""
     function = click.option(

@@ -12,6 +12,7 @@ from prism.cli.answer import Answer, say
 from prism.cli.inputs import check_output
 from prism.cli.run import Run, answering
 from prism.files import write_atomically
+from prism.plugins import Group, file_of
 from prism.report_page import (
     find_baseline,
     load_published,
@@ -27,7 +28,7 @@ from prism.report_page import (
 class Wanted:
     """What goes into the page, and what is written beside it."""
 
-    published: Path | None
+    published: str | None
     graphs: int
     csv: Path | None
     figures: Path | None
@@ -52,9 +53,8 @@ class Wanted:
 )
 @click.option(
     "--published",
-    type=click.Path(path_type=Path),
-    metavar="FILE.toml",
-    help="Published figures, printed beside ours.",
+    metavar="NAME|FILE.toml",
+    help="Published figures, printed beside ours: `paper`, or a file.",
 )
 @click.option(
     "--graphs",
@@ -96,7 +96,7 @@ def command(
     for line in found.skipped:
         say(f"warning: left out {line}")
     chosen = find_baseline(baseline, found.views)
-    rows = () if wanted.published is None else load_published(wanted.published)
+    rows = () if wanted.published is None else load_published(_published(wanted.published))
     if wanted.figures is not None:
         require_matplotlib()
     check_output(output)
@@ -117,3 +117,7 @@ def command(
     more = f", {len(written)} files beside it" if written else ""
     said = f"{output}: {len(found.views)} cells of {len(found.grids)} grids{more}"
     return Answer(fields, (said,))
+
+
+def _published(name: str) -> Path:
+    return file_of(Group.PUBLISHED, name, ".toml")

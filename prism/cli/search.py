@@ -12,6 +12,7 @@ from rich.table import Table
 
 from prism.artifact import FoundGraph, save_artifact
 from prism.cli.answer import Answer, Status
+from prism.cli.explaining import explained
 from prism.cli.inputs import check_output
 from prism.cli.params import budget_option, only, search_options, situation_options
 from prism.cli.render import seconds, table
@@ -24,7 +25,7 @@ from prism.ir import format_program
 from prism.plugins import Group, make
 from prism.scope import Scope
 from prism.search import MODES, VERIFY, SearchOptions, SearchResult, search
-from prism.verdict import Verdict
+from prism.verdict import Verdict, proof_json
 
 SHOWN = 12
 """Graphs in the table; `prism show` prints them all."""
@@ -49,6 +50,13 @@ SHOWN = 12
     help="full: prove every graph. sample: admit them by local lemmas and prove a sample; to count "
     "graphs, this is the default without -o.",
 )
+@click.option(
+    "--explain",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Find the axioms that the proofs of the first N graphs need, at most 2 seconds each.",
+)
 @budget_option(SearchOptions().budget_s)
 @click.option(
     "-o",
@@ -63,6 +71,7 @@ def command(
     program: str,
     budget: float | None,
     output: Path | None,
+    explain: int,
     **options: Any,  # noqa: ANN401 - the search's own
 ) -> Answer:
     """Find and verify symbolic graphs of PROGRAM, a workload's name or FILE.py:FUNCTION.
@@ -73,13 +82,15 @@ def command(
     Exit status 1: no graph but the program itself. 3: none before a limit. 130: interrupted; what
     was proved until then, if anything, is the answer, and is saved.
     """
-    load_axioms(options["axioms"])  # first: the program may call the operators they define
+    axioms = load_axioms(options["axioms"])  # first: the program may call the operators they define
     _, traced = load_program(program)
     options["verify"] = _how_to_verify(options["verify"], options["mode"], output)
     chosen = make_options(**options, budget=budget, seed=run.seed)
     check_output(output)
     with run.progress() as bar:
         result = search(traced, chosen, staged(bar))
+        if explain and status_of(result) is not Status.INTERRUPTED:
+            result = explained(result, axioms, explain, staged(bar))
     if status_of(result) is Status.INTERRUPTED and all(g.is_fallback for g in result.graphs):
         output = None  # nothing is worth replacing what may be there
     if output is not None:
@@ -176,6 +187,7 @@ def listed_json(found: FoundGraph) -> dict[str, Any]:
         "op_count": found.op_count,
         "accumulator_count": found.accumulator_count,
         "is_fallback": found.is_fallback,
+        **proof_json(found.proof),
     }
 
 
@@ -198,6 +210,7 @@ def search_view(result: SearchResult, saved: str | None) -> tuple[RenderableType
         f"limits: {limits}",
         *lines,
         *(_graphs(found) if found else _nothing(result)),
+        *(f"{g.id} is proved {g.proof}" for g in found if g.proof is not None),
         *([f"saved in {saved}"] if saved is not None else []),
     )
 

@@ -57,7 +57,8 @@ def command(run: Run, artifact: Path, graph_id: str | None, svg: Path | None) ->
     }
     if graph_id is not None:
         graph = chosen[0].graph
-        derived = (f"# {line}" for line in threads_text(graph))  # the text parses back
+        known = [] if chosen[0].proof is None else [f"proved {chosen[0].proof}"]
+        derived = (f"# {line}" for line in (*known, *threads_text(graph)))  # the text parses back
         return Answer(fields, (format_sgraph(graph).rstrip(), *derived))
     return Answer(fields, (program.rstrip(), "", graphs_table(chosen)))
 

@@ -1,4 +1,4 @@
-"""`prism sweep GRID.toml`: every cell of a grid becomes a line; goes on where it stopped."""
+"""`prism sweep GRID`: every cell of a grid becomes a line; goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ import click
 from rich.console import RenderableType
 
 from prism.cli.answer import Answer, Status
+from prism.cli.grid_check import require_right_options
+from prism.cli.params import ray_option
 from prism.cli.render import seconds, table
 from prism.cli.run import Run, answering
+from prism.cluster import Cluster, connected
+from prism.plugins import Group, file_of
 from prism.sweep import Cell, LocalPool, Pool, SweepResult, load_grid, shard_of, sweep
 from prism.sweep.grid import Grid, Planned
 
@@ -37,7 +41,7 @@ def parse_shard(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 
 @click.command("sweep")
-@click.argument("grid", metavar="GRID.toml", type=click.Path(path_type=Path))
+@click.argument("grid", metavar="GRID")
 @click.option(
     "--shard",
     callback=parse_shard,
@@ -52,12 +56,7 @@ def parse_shard(ctx: click.Context, param: click.Parameter, value: str | None) -
     metavar="N",
     help="Cells at once; those that time kernels run alone whatever this says.",
 )
-@click.option(
-    "--ray",
-    "address",
-    metavar="ADDRESS",
-    help="Run the cells on this Ray cluster (auto, HOST:PORT) instead; extra `ray`.",
-)
+@ray_option("Run the cells on this Ray cluster instead")
 @click.option("--smoke", is_flag=True, help="The grid's small form.")
 @click.option("--retry", is_flag=True, help="Run cells that failed once more.")
 @click.option("--list", "only_list", is_flag=True, help="Show the cells, and run nothing.")
@@ -69,8 +68,10 @@ def parse_shard(ctx: click.Context, param: click.Parameter, value: str | None) -
     help="Where lines are appended: records/GRID.jsonl, GRID-smoke.jsonl for --smoke.",
 )
 @answering("sweep")
-def command(run: Run, grid: Path, **options: Any) -> Answer:  # noqa: ANN401 - see the options
-    """Run every cell of GRID.toml, each in a process of its own, and append a line for each.
+def command(run: Run, grid: str, **options: Any) -> Answer:  # noqa: ANN401 - see the options
+    """Run every cell of GRID, each in a process of its own, and append a line for each.
+
+    GRID is a file GRID.toml, or the name of an installed one (prism list grids).
 
     Cells that have their line are not run again: a sweep that was killed goes on where it stopped.
     A cell that fails is a line too. `prism report` shows one file or several together, such as the
@@ -78,26 +79,28 @@ def command(run: Run, grid: Path, **options: Any) -> Answer:  # noqa: ANN401 - s
 
     Exit status 1: cells failed. 130: interrupted; what was done is in the file.
     """
-    found = load_grid(grid, smoke=options["smoke"])
+    path = file_of(Group.GRID, grid, ".toml")
+    found = load_grid(path, smoke=options["smoke"])
+    require_right_options(found, path)
     planned = shard_of(found.cells, *options["shard"])
     if options["only_list"]:
         return listed(found, planned)
     name = f"{found.name}-smoke.jsonl" if options["smoke"] else f"{found.name}.jsonl"
     output = options["output"] or Path("records") / name
-    pool = _pool(options["address"], options["jobs"])
-    with run.progress() as progress:
+    with connected(options["ray"]) as cluster, run.progress() as progress:
+        pool = _pool(cluster, options["jobs"])
         result = sweep(found, planned, output, pool, progress, retry=options["retry"])
     fields = sweep_json(result, found, output)
     status = Status.YES if all(cell.is_answered for cell in result.cells) else Status.NO
     return Answer(fields, sweep_view(result, fields), status)
 
 
-def _pool(address: str | None, jobs: int) -> Pool:
-    if address is None:
+def _pool(cluster: Cluster | None, jobs: int) -> Pool:
+    if cluster is None:
         return LocalPool(jobs)
     from prism.sweep.cluster import ClusterPool  # noqa: PLC0415 - few sweeps use a cluster
 
-    return ClusterPool(address)
+    return ClusterPool(cluster)
 
 
 def listed(grid: Grid, planned: Sequence[Planned]) -> Answer:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from prism.artifact import load_artifact
 from prism.cli.answer import Answer, Status
 from prism.cli.inputs import check_memory, check_output
-from prism.cli.params import budget_option, sizes_option, tune_options
+from prism.cli.params import budget_option, ray_option, sizes_option, tune_options
 from prism.cli.render import seconds, table
 from prism.cli.run import Run, answering
 from prism.driver import tune
@@ -46,6 +46,7 @@ from prism.tune import TuneResult
     metavar="KERNEL.py",
     help="Write the best kernel here, not into the cache.",
 )
+@ray_option("Run trials on this Ray cluster, on machines that are the same device as this one")
 @answering("tune")
 def command(
     run: Run,
@@ -87,7 +88,7 @@ def tuning_status(facts: dict[str, Any]) -> Status:
         return Status.INTERRUPTED
     if facts["best"] is not None:
         return Status.YES
-    return Status.GAVE_UP if facts["stopped"] == "budget" else Status.NO
+    return Status.GAVE_UP if facts["stopped"] in ("budget", "cluster lost") else Status.NO
 
 
 def tuning_view(facts: dict[str, Any]) -> tuple[RenderableType, ...]:

@@ -13,6 +13,7 @@ from prism.report_page.shapes import GraphShape
 from prism.report_page.tables import trials_table
 from prism.report_page.views import Searched, Tuned, View
 from prism.units import counted, seconds
+from prism.verdict import ProofAxioms, Verdict
 
 MOST_TRIALS = 50
 MOST_LISTED = 40
@@ -88,13 +89,15 @@ def _graphs(view: View, most: int) -> Sequence[Markup]:
             )
         )  # fmt: skip
     if parts:
-        parts.insert(0, tag("h4", "sGraph"))
+        parts = [tag("h4", "sGraph"), tag("div", parts, class_="figures")]
     if view.search is not None and len(view.search.graphs) > 1:
-        parts.append(_listed(view.search.graphs))
+        parts.append(_listed(view.search))
     return parts
 
 
-def _listed(graphs: Sequence[GraphShape]) -> Markup:
+def _listed(found: Searched) -> Markup:
+    """The graphs of a search, as many as its line describes and the page has room for."""
+    shown = found.graphs[:MOST_LISTED]
     rows = [
         (
             graph.id,
@@ -103,11 +106,14 @@ def _listed(graphs: Sequence[GraphShape]) -> Markup:
             " ; ".join(kernel.maps or "replicated" for kernel in graph.kernels),
             " ; ".join(_operators(graph)),
         )
-        for graph in graphs[:MOST_LISTED]
+        for graph in shown
     ]
-    shown = f", the first {MOST_LISTED}" if len(graphs) > MOST_LISTED else ""
     listed = table(("graph", "verdict", ">kernels", "maps", "operators"), rows, caption="Graphs")
-    return details(f"all {len(graphs)} graphs of the search{shown}", listed)
+    count = sum(not graph.is_fallback for graph in shown)
+    also = " and the program itself" if count < len(shown) else ""
+    is_all = count == found.graph_count
+    first = "all graphs" if is_all else f"the first {count} of {counted(found.graph_count)} graphs"
+    return details(f"{first} of the search{also}", listed)
 
 
 def _operators(graph: GraphShape) -> Iterator[str]:
@@ -121,12 +127,7 @@ def _operators(graph: GraphShape) -> Iterator[str]:
 
 def _proof(view: View) -> Sequence[Markup]:
     """What was proved, with which axioms."""
-    rows: list[tuple[str, str]] = []
-    if view.verdict:
-        rows.append(("verdict", view.verdict))
-    rows += [(f"graph {g.id}", g.verdict) for g in chosen_graphs(view, 1) if g.verdict]
-    if view.axioms_used:
-        rows.append(("axioms used", ", ".join(view.axioms_used)))
+    rows = list(_verdicts(view))
     if view.search is not None:
         stages = dict(view.search.stages)
         told = [f"{counted(stages[s])} {s.replace('_', ' ')}" for s in _VERDICTS if s in stages]
@@ -138,6 +139,38 @@ def _proof(view: View) -> Sequence[Markup]:
     return () if not rows else (tag("h4", "Proof"), _facts(rows))
 
 
+def _verdicts(view: View) -> Iterator[tuple[str, str]]:
+    """What is said of the graphs that are drawn, or of the candidate, with the axioms needed."""
+    if view.winner is None and view.tuned is None:
+        if view.verdict:
+            yield "verdict", " ".join(filter(None, (view.verdict, _needs(view.proof))))
+        for graph in chosen_graphs(view, MOST_PROOFS):
+            if graph.verdict:
+                yield f"graph {graph.id}", _said(graph)
+        return
+    for graph in chosen_graphs(view, 1):  # the one that won
+        if view.verdict:
+            said = " ".join(filter(None, (view.verdict, _needs(view.proof))))
+            yield f"graph {graph.id}", f"by prism verify, after all was measured: {said}"
+        else:
+            yield f"graph {graph.id}", _said(graph)
+
+
+def _said(graph: GraphShape) -> str:
+    """The search's verdict; a graph that it only admitted is proved where axioms were asked for."""
+    if graph.proof is None:
+        return f"{graph.verdict} ({_NOT_ASKED})"
+    if graph.verdict == Verdict.PROVED.value:
+        return f"proved {graph.proof}"
+    return f"{graph.verdict} by the search; then proved {graph.proof}"
+
+
+def _needs(proof: ProofAxioms | None) -> str:
+    return "" if proof is None else str(proof)
+
+
+MOST_PROOFS = 3
+_NOT_ASKED = "which axioms that takes was not asked, or time was over"
 _VERDICTS = ("proved", "admitted", "not_proved", "gave_up")
 
 

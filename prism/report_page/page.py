@@ -53,14 +53,18 @@ table{border-collapse:collapse;font-size:.9rem;margin:.5rem 0}
 caption{text-align:left;font-weight:600;padding:.3rem 0}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
 td{white-space:pre-wrap;overflow-wrap:break-word;max-width:40rem}
-th{background:var(--soft);white-space:nowrap}
+th{background:var(--soft);vertical-align:bottom;min-width:min-content;max-width:9rem}
+td:first-child{white-space:pre;max-width:none}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.82rem;line-height:1.4}
 details{margin:.4rem 0;border:1px solid var(--line);border-radius:6px;padding:.3rem .8rem}
 summary{cursor:pointer;overflow-wrap:anywhere}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;font-size:.9rem}
+dl{display:grid;grid-template-columns:fit-content(16rem) 1fr;gap:.15rem 1rem;font-size:.9rem}
 dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
-figure{margin:1rem 0}figcaption{font-size:.9rem}
+@media(max-width:40rem){dl{display:block}dt{margin-top:.4rem}}
+.figures{display:flex;flex-wrap:wrap;gap:0 2.5rem;align-items:flex-start}
+figure{margin:1rem 0;max-width:100%}
+figcaption{font-size:.9rem;max-width:24rem;overflow-wrap:anywhere}
 svg{max-width:none;height:auto}svg.chart{max-width:100%}
 .note{border-left:3px solid #d9822b;padding-left:.7rem}
 @media print{body{max-width:none;padding:0;color:#000;background:#fff}
@@ -138,7 +142,7 @@ def _grid(
 ) -> Markup:
     baseline, measure = baseline_of(views, chosen), main_measure(views)
     names = varying(views) or axes(views)[:1]
-    parts = [tag("h2", _name(views), id=anchor), *_same(views)]
+    parts = [tag("h2", _name(views), id=anchor), *_same(views), *_of_several(views)]
     tables: list[Table | None] = [cells_table(views, baseline, published)]
     tables.append(contestants_table(views, baseline))
     tables.append(funnel_table(views))
@@ -169,3 +173,16 @@ def _chart(chart: Chart, prefix: str) -> Markup:
     if chart.left_out:
         parts.append(tag("figcaption", f"{chart.left_out} more are in the tables alone"))
     return tag("figure", parts)
+
+
+def _of_several(views: Sequence[View]) -> Sequence[Markup]:
+    """Cells that were run before and after a change of the code are not of one experiment."""
+    states = {tuple(sorted(view.cell.versions.items())) for view in views if view.cell.versions}
+    by_kind = {view.cell.do for view in views}
+    if len(states) <= len(by_kind):  # what does other things depends on other packages
+        return ()
+    said = (
+        f"These cells are of {len(states)} states of the code or its packages (each cell says "
+        "which). Run the sweep again: cells of another state are run anew."
+    )
+    return (tag("p", said, class_="note"),)

@@ -123,6 +123,7 @@ def _figure(chart: Chart) -> Figure:
     numbers = [y for _, ys in chart.series for y in ys if y]
     if numbers and max(numbers) > 10 * min(numbers):
         axes.set_yscale("log")
+        axes.set_ylim(bottom=min(numbers) / 2)  # the smallest is seen, too
     show = counted if chart.is_count else seconds
     # matplotlib writes powers of ten as formulas, which are off
     axes.yaxis.set_major_formatter(lambda value, _: show(value))
@@ -150,6 +151,8 @@ def _bars(axes: Any, chart: Chart) -> None:  # noqa: ANN401 - matplotlib's own t
             label=_label(name),
             color=COLOURS[i % len(COLOURS)],
         )
+    if len(chart.places) == 1:
+        axes.set_xlim(-1.0, 1.0)  # one group does not fill the picture
     is_long = max(map(len, chart.places), default=0) * len(chart.places) > 70
     axes.set_xticks(
         range(len(chart.places)),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from prism.errors import ParseError
 from prism.report_page.facts import Facts
+from prism.verdict import ProofAxioms
 
 STAGES = ("once", "body", "after")
 MAX_KERNELS = 16
@@ -76,6 +77,8 @@ class GraphShape:
     verdict: str
     kernels: tuple[KernelShape, ...]
     is_fallback: bool = False
+    proof: ProofAxioms | None = None
+    """None where nobody asked, or there was no time to find out."""
 
 
 def read_graph(facts: Facts) -> GraphShape:
@@ -92,7 +95,15 @@ def read_graph(facts: Facts) -> GraphShape:
         verdict=facts.text("verdict"),
         kernels=tuple(map(_kernel, kernels)),
         is_fallback=facts.flag("is_fallback") or False,
+        proof=read_proof(facts),
     )
+
+
+def read_proof(facts: Facts) -> ProofAxioms | None:
+    """The axioms of a proof, as a search or `prism verify` says them."""
+    if facts.data.get("axioms_used") is None:
+        return None
+    return ProofAxioms(facts.texts("axioms_used"), facts.flag("axioms_used_minimal") or False)
 
 
 def _kernel(facts: Facts) -> KernelShape:

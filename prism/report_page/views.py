@@ -17,8 +17,9 @@ from prism.ir import parse_sgraph
 from prism.record import Trial
 from prism.record import from_line as trial_of
 from prism.report_page.facts import Facts
-from prism.report_page.shapes import GraphShape, read_graph
+from prism.report_page.shapes import GraphShape, read_graph, read_proof
 from prism.sweep.cell import Cell
+from prism.verdict import ProofAxioms
 
 STAGES = ("states", "dags", "candidates", "verified", "proved", "admitted", "not_proved", "gave_up")
 """The counters of a search's stages, in the order in which candidates pass them."""
@@ -92,7 +93,7 @@ class View:
     tuned: Tuned | None = None
     contestants: tuple[Contestant, ...] = ()
     verdict: str = ""
-    axioms_used: tuple[str, ...] = ()
+    proof: ProofAxioms | None = None
     program_text: str = ""
     winner: GraphShape | None = None
     trials: tuple[Trial, ...] = ()
@@ -139,7 +140,7 @@ def view(cell: Cell, where: str) -> View:
         tuned=None if tuning is None else _tuned(tuning),
         contestants=tuple(map(_contestant, facts.part("bench").parts("contestants"))),
         verdict=verifying.text("verdict"),
-        axioms_used=verifying.texts("axioms_used"),
+        proof=read_proof(verifying),
         program_text=(searching.text("program_text") if searching else "") or saved.program_text,
         winner=saved.winner,
         trials=trials,

@@ -1,99 +1,136 @@
 """Cells on a Ray cluster: each one a task, wherever there is room for it.
 
-What a task takes of a machine says what may run beside it: a cell that times kernels on the CPU
-takes a whole node (the CPUs of the smallest one), one for a GPU a GPU of its own, any other one CPU
-or what its setting `cpus` says. A worker or a machine that is lost costs the cells that were
-running there; Ray runs them again elsewhere. Only the sweep writes lines, so none is there twice.
+What a task takes of a machine says what may run beside it: a cell for a GPU takes one of its own, a
+cell that times kernels on the CPU a whole node, any other one CPU or what its setting `cpus` says.
+Whole nodes come last, when nothing else is left to run: they would wait for each CPU.
 
-The workers need the same packages, Prism included, and see the user's files at the same paths.
+A worker or a machine that is lost costs the cells that were running there; they are begun again, on
+another one if need be, and their lines say how often. Only the sweep writes lines, so none is there
+twice.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import ModuleType
-from typing import Any
 
-from prism.errors import PrismError, UsageError, one_line
+from prism.cluster import LOST_RETRIES, Cluster, Lost, Needs, Node, Ref
+from prism.errors import ClusterLostError, UsageError
 from prism.sweep.cell import Cell
 from prism.sweep.job import Job, run_job
 
-LOST_RETRIES = 3
-"""How often a cell is begun again after it lost its worker."""
-
 
 class ClusterPool:
-    """The machines of a Ray cluster."""
+    """The machines of a cluster."""
 
-    def __init__(self, address: str) -> None:
-        """Connect to the cluster at `address`: `auto`, `HOST:PORT` or `ray://HOST:PORT`.
-
-        Raises:
-            UsageError: Ray is not installed, or no cluster answers there.
-        """
-        self._ray = _connected(address)
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        self._cpus = sum(int(node.get("CPU", 0)) for node in nodes)
-        self._gpus = sum(int(node.get("GPU", 0)) for node in nodes)
-        self._node_cpus = min((int(node["CPU"]) for node in nodes if node.get("CPU")), default=1)
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lost: Counter[str] = Counter()
 
     @property
     def width(self) -> int:
         """As many cells as there are CPUs."""
-        return max(1, self._cpus)
+        return max(1, sum(node.cpus for node in self._cluster.nodes()))
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Cell]:
         """See `Pool`.
 
         Raises:
             UsageError: a cell needs more than any machine has.
+            ClusterLostError: the cluster, or its last machine that will do, went away.
         """
-        if not self._gpus and (wanting := [job for job in jobs if job.needs_gpu]):
-            raise UsageError(
-                f"{len(wanting)} cells are for target cuda, and no machine of the cluster has a "
-                "GPU; start Ray with --num-gpus where there is one"
-            )
-        waiting = {self._start(job): job for job in jobs}
+        nodes = self._cluster.nodes()
+        for job in jobs:
+            _require_room(job, nodes)
+        yield from self._together([job for job in jobs if not _takes_a_node(job)])
+        yield from self._by_node([job for job in jobs if _takes_a_node(job)])
+
+    def _together(self, jobs: Sequence[Job]) -> Iterator[Cell]:
+        """All at once: Ray finds them room."""
+        running = {self._submit(job, _needs(job)): job for job in jobs}
         try:
-            while waiting:
-                (done,), _ = self._ray.wait(list(waiting), num_returns=1)
-                yield self._cell(done, waiting.pop(done))
+            while running:
+                for ref in self._cluster.wait(list(running)):
+                    job = running.pop(ref)
+                    cell = self._cell(job, self._cluster.get(ref))
+                    if cell is None:
+                        running[self._submit(job, _needs(job))] = job
+                    else:
+                        yield cell
         finally:
-            for task in waiting:
-                self._ray.cancel(task, force=True)
+            self._cancel(running)
 
-    def _start(self, job: Job) -> Any:  # noqa: ANN401 - Ray has no types here
-        given = job.cell.settings.get("cpus")
-        alone = self._node_cpus if job.is_timed and not job.needs_gpu else 1
-        needs = {"num_cpus": given or alone, "num_gpus": 1 if job.needs_gpu else 0}
-        task = self._ray.remote(run_job).options(max_retries=LOST_RETRIES, **needs)
-        return task.remote(job)
-
-    def _cell(self, done: Any, job: Job) -> Cell:  # noqa: ANN401 - as above
+    def _by_node(self, jobs: Sequence[Job]) -> Iterator[Cell]:
+        """One on each node."""
+        waiting = list(reversed(jobs))
+        running: dict[Ref, tuple[Job, str]] = {}
         try:
-            cell: Cell = self._ray.get(done)
-        except self._ray.exceptions.RayError as error:
-            why = f"lost on the cluster {LOST_RETRIES + 1} times: {one_line(error)}"
-            return replace(job.cell, outcome="failed", message=why)
-        return cell
+            while waiting or running:
+                busy = {name for _, name in running.values()}
+                for node in self._cluster.nodes():
+                    if waiting and node.cpus and node.id not in busy:
+                        job = waiting.pop()
+                        running[self._submit(job, Needs(node.cpus, 0, node.id))] = job, node.id
+                if not running:
+                    raise ClusterLostError("no machine of the cluster is left that has CPUs")
+                for ref in self._cluster.wait(list(running)):
+                    job, _ = running.pop(ref)
+                    cell = self._cell(job, self._cluster.get(ref))
+                    if cell is None:
+                        waiting.append(job)
+                    else:
+                        yield cell
+        finally:
+            self._cancel(running)
+
+    def _submit(self, job: Job, needs: Needs) -> Ref:
+        return self._cluster.submit(run_job, job, needs=needs)
+
+    def _cancel(self, running: Iterable[Ref]) -> None:
+        for ref in running:
+            self._cluster.cancel(ref)
+
+    def _cell(self, job: Job, answer: Cell | Lost) -> Cell | None:
+        """The line; None if the job is to be begun again."""
+        lost = self._lost[job.cell.key]
+        if not isinstance(answer, Lost):
+            again = f"begun again {lost} times: its worker or machine was lost"
+            return replace(answer, message=_both(again, answer.message)) if lost else answer
+        self._lost[job.cell.key] += 1
+        if lost < LOST_RETRIES:
+            return None
+        why = f"lost on the cluster {lost + 1} times: {answer.why}"
+        return replace(job.cell, outcome="failed", message=why)
 
 
-def _connected(address: str) -> ModuleType:
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError as error:
+def _takes_a_node(job: Job) -> bool:
+    return job.is_timed and not job.needs_gpu and "cpus" not in job.cell.settings
+
+
+def _needs(job: Job) -> Needs:
+    return Needs(int(job.cell.settings.get("cpus", 1)), 1 if job.needs_gpu else 0)
+
+
+def _require_room(job: Job, nodes: Sequence[Node]) -> None:
+    """Ray would let a task that fits nowhere wait for ever.
+
+    Raises:
+        UsageError: says what there is none of.
+    """
+    needs = _needs(job)
+    if needs.gpus and not any(node.gpus for node in nodes):
         raise UsageError(
-            f"--ray needs Ray, which cannot be imported ({error}); install it with "
-            "pip install 'prism-superopt[ray]'"
-        ) from error
-    if ray.is_initialized():
-        return ray
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except PrismError:
-        raise
-    except Exception as error:
-        raise UsageError(f"no Ray cluster at {address}: {one_line(error)}") from error
-    return ray
+            "there are cells for target cuda, and no machine of the cluster has a GPU; start Ray "
+            "with --num-gpus where there is one"
+        )
+    if not any(node.cpus >= needs.cpus and node.gpus >= needs.gpus for node in nodes):
+        most = max((node.cpus for node in nodes), default=0)
+        raise UsageError(
+            f"a cell needs {needs.cpus} CPUs{' and a GPU' if needs.gpus else ''}, and the largest "
+            f"machine of the cluster has {most}"
+        )
+
+
+def _both(first: str, second: str) -> str:
+    return f"{first}\n{second}" if second else first

@@ -87,6 +87,7 @@ def load_grid(path: Path, *, smoke: bool = False) -> Grid:
 def _grid(data: dict[str, Any], path: Path, *, smoke: bool) -> Grid:
     require_printable(data)
     _check_parts(data, PARTS, "a grid")
+    _check_parts(_table(data, "smoke"), SMOKE_PARTS, "smoke")
     if smoke:
         if "smoke" not in data:
             raise UsageError("it has no part [smoke]; run it without --smoke")
@@ -115,7 +116,6 @@ def _check_parts(data: Mapping[str, Any], known: Sequence[str], what: str) -> No
 
 def _reduced(data: Mapping[str, Any], smoke: Mapping[str, Any]) -> dict[str, Any]:
     """The smoke form: what it says instead of what stands above it."""
-    _check_parts(smoke, SMOKE_PARTS, "smoke")
     merged = {name: {**_table(data, name), **_table(smoke, name)} for name in ("settings", "axes")}
     rows = {name: smoke.get(name, data.get(name, [])) for name in ("exclude", "include")}
     return {**data, **merged, **rows}
@@ -150,6 +150,7 @@ def _expanded(data: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], dict[st
         if not any(_matches(row, labels, settings) for row in excluded):
             yield labels, settings
     for row in included:
+        _check_label(row, "include")
         own = _meaning("", row)
         words = {name: label_of(value) for name, value in own.items()}
         yield {"label": row["label"]} if "label" in row else words, _over(fixed, own)
@@ -168,6 +169,8 @@ def _check_axes(axes: Mapping[str, Any], excluded: Sequence[Mapping[str, Any]]) 
         if not isinstance(values, list) or not values:
             raise ParseError(f"axes.{axis} is not a list of values")
         count *= len(values)
+        for value in values:
+            _check_label(value, f"axes.{axis}")
         labels = [label_of(value) for value in values]
         if twice := [label for i, label in enumerate(labels) if label in labels[:i]]:
             raise ParseError(f"axes.{axis}: {twice[0]!r} is there twice; give each its own label")
@@ -180,6 +183,13 @@ def _check_axes(axes: Mapping[str, Any], excluded: Sequence[Mapping[str, Any]]) 
         }
         if others := [name for name in row if name not in known]:
             raise ParseError(f"exclude: no axis sets {others[0]!r}")
+
+
+def _check_label(value: Any, where: str) -> None:  # noqa: ANN401 - from TOML
+    if isinstance(value, dict) and "label" in value:
+        label = value["label"]
+        if not isinstance(label, str) or not label.strip():
+            raise ParseError(f"{where}: label = {label!r}: it is a text")
 
 
 def _meaning(axis: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 - from TOML

@@ -20,25 +20,28 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from prism.errors import PrismError, UsageError
 from prism.operators import package_texts
 from prism.plugins import Group, load
-from prism.record import digest, now, versions
+from prism.record import digest, now
 from prism.sweep.cell import Cell, CellOutcome
 from prism.sweep.grid import Grid, Planned
+from prism.sweep.origin import SOURCE, machine, source_now, versions_for
 from prism.sweep.settings import (
     ARTIFACT,
     AXIOMS,
+    DO,
     KERNEL,
+    PROOF,
     SAVED,
     TIMED,
     TIMEOUT_S,
     TRIALS,
     UNKEYED,
+    WINNER,
     command_lines,
     files_of,
 )
@@ -48,9 +51,6 @@ MAX_FILE = 2**20
 MAX_MESSAGE = 2000
 MAX_GRAPHS = 50
 """Graphs of a search that a line describes, the best looking first."""
-
-SOLVERS = ("egglog", "ortools", "z3-solver")
-RIVALS = ("torch", "onnxruntime")
 
 KEPT: Mapping[str, str] = {
     ARTIFACT: "artifact.json",
@@ -96,12 +96,10 @@ def make_job(grid: Grid, planned: Planned) -> Job:
         UsageError: a file that the cell names cannot be read.
     """
     settings = dict(planned.settings)
-    inputs = {text: _digest_of(path) for text, path in files_of(settings, grid.base)}
+    inputs = _inputs_of(settings, grid.base)
     found = versions_for(settings["do"])
-    keyed = {name: value for name, value in settings.items() if name not in UNKEYED}
-    key = digest(json.dumps([keyed, inputs, found], sort_keys=True))
     cell = Cell(
-        key=key,
+        key=key_of(settings, inputs, found),
         grid=grid.name,
         title=grid.title,
         index=planned.index,
@@ -119,56 +117,21 @@ def make_job(grid: Grid, planned: Planned) -> Job:
     return Job(cell, str(grid.base))
 
 
+def key_of(settings: Mapping[str, Any], inputs: Mapping[str, str], found: Mapping[str, str]) -> str:
+    """What a cell is known by: all that its answer may depend on but the machine."""
+    keyed = {name: value for name, value in settings.items() if name not in UNKEYED}
+    return digest(json.dumps([keyed, inputs, found], sort_keys=True))
+
+
+def _inputs_of(settings: Mapping[str, Any], base: Path) -> dict[str, str]:
+    return {text: _digest_of(path) for text, path in files_of(settings, base)}
+
+
 def _digest_of(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error}") from error
-
-
-def versions_for(do: str) -> dict[str, str]:
-    """The versions that what a cell does depends on."""
-    found = dict(versions())
-    if do in ("search", "verify"):
-        found = {name: found[name] for name in ("python", "prism-superopt") if name in found}
-    for name in (*SOLVERS, *(RIVALS if do == "bench" else ())):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def machine(*, gpu: bool) -> dict[str, Any]:
-    """What this machine is."""
-    found: dict[str, Any] = {
-        "host": platform.node(),
-        "system": platform.platform(),
-        "cpu": _cpu_name(),
-        "cpus": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-    }
-    return {**found, "gpu": _gpu_name()} if gpu else found
-
-
-def _cpu_name() -> str:
-    path = Path("/proc/cpuinfo")
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _gpu_name() -> str | None:
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return "; ".join(done.stdout.strip().splitlines()) or None
 
 
 @dataclass(slots=True)
@@ -253,6 +216,7 @@ def run_job(job: Job, processes: Processes | None = None) -> Cell:
         folder = Path(scratch)
         try:
             _require_same_versions(cell)
+            cell = _as_it_is_now(cell, Path(job.base))
             _prepare(cell, folder)
             done = _run(cell, folder, Path(job.base), processes or Processes())
         except (PrismError, OSError) as error:
@@ -274,6 +238,15 @@ def _require_same_versions(cell: Cell) -> None:
             f"{platform.node()} has other versions than where the sweep was started: "
             f"{', '.join(f'{name} {number}' for name, number in names)}; install the same on both"
         )
+
+
+def _as_it_is_now(cell: Cell, base: Path) -> Cell:
+    """Somebody may have edited Prism or a file of the grid since: the line says what it is of."""
+    inputs, found = _inputs_of(cell.settings, base), {**cell.versions, SOURCE: source_now()}
+    if (inputs, found) == (cell.inputs, cell.versions):
+        return cell
+    key = key_of(cell.settings, inputs, found)
+    return replace(cell, key=key, inputs=inputs, versions=found)
 
 
 def _prepare(cell: Cell, folder: Path) -> None:
@@ -298,9 +271,10 @@ def _run(cell: Cell, folder: Path, base: Path, processes: Processes) -> Cell:
     outcome: CellOutcome = "failed"
     message = ""
     deadline = time.monotonic() + float(cell.settings.get("timeout_s", TIMEOUT_S))
-    for line in command_lines(cell.settings, base):
-        process = processes.start(line, folder)
-        status = processes.wait(process, max(0.1, deadline - time.monotonic()))
+    asked = len(DO[cell.do])
+    lines = command_lines(cell.settings, base)
+    for line in lines[:asked]:
+        status = _ended(line, folder, processes, deadline)
         message = _said(folder / ".stderr")
         if status is None:
             said = f"; it had said: {message}" if message else ""
@@ -317,7 +291,33 @@ def _run(cell: Cell, folder: Path, base: Path, processes: Processes) -> Cell:
             message = f"prism {line[0]} ended with status {status}"
         if outcome != "ok":
             break
+    if outcome == "ok" and lines[asked:] and write_winner(folder, results):
+        (proof,) = lines[asked:]
+        # what is measured is there already: no answer here takes it away
+        if _ended(proof, folder, processes, deadline) in OUTCOMES:
+            results[PROOF] = _answer(folder / ".stdout", PROOF)
     return replace(cell, outcome=outcome, results=results, message=message)
+
+
+def _ended(line: Sequence[str], folder: Path, processes: Processes, deadline: float) -> int | None:
+    """The exit status of a command, or None where the deadline ended it."""
+    process = processes.start(line, folder)
+    return processes.wait(process, max(0.1, deadline - time.monotonic()))
+
+
+def write_winner(folder: Path, results: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Write the graph of the kernel that won, as the commands left it; whether there is one."""
+    try:
+        if (path := folder / SAVED / "optimized.json").is_file():
+            text = json.loads(path.read_text(encoding="utf-8"))["winner"]["graph"]
+        else:
+            wanted = results["tune"]["best"]["graph"]
+            graphs = json.loads((folder / ARTIFACT).read_text(encoding="utf-8"))["graphs"]
+            text = next(graph["text"] for graph in graphs if graph["id"] == wanted)
+    except (OSError, ValueError, LookupError, TypeError, StopIteration):
+        return False  # no kernel won
+    (folder / WINNER).write_text(text, encoding="utf-8")
+    return True
 
 
 def _kept(folder: Path) -> dict[str, str]:

@@ -8,11 +8,15 @@ A cell does one thing (`do`), which is one command or two in turn:
   tune      prism search, for all sizes, then prism tune of what it found
   bench     prism optimize, then prism bench of its kernel: optimization time and kernel time
 
+The axioms that proofs need are asked for as well (`explain`, 0: not): `prism search` is told to,
+and for the graph of the kernel that won `prism verify` is run at the end, after what is measured.
+
 Commands are run in a scratch folder of the cell, so the files between them have plain names.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +47,13 @@ SAVED = "saved"
 """The folder of `prism optimize --save`."""
 AXIOMS = "axioms"
 """The folder of what is left of the axiom set `prism`."""
+WINNER = "winner.sgraph"
+"""The graph of the kernel that won."""
+PROOF = "verify"
+"""What is asked about the winner, after all that is timed."""
+
+EXPLAINED = 3
+"""Graphs of a search whose proofs are explained: those that a report draws."""
 
 TIMEOUT_S = 3600.0
 
@@ -67,6 +78,8 @@ class Setting:
     """The option once for each name, not one option with all."""
     is_file: bool = False
     """A value may be a path, to the grid file's folder."""
+    words: tuple[str, ...] = ()
+    """Values that are no plug-in's name, and are right all the same."""
 
 
 def _searching(name: str, kind: str = "integer") -> Setting:
@@ -99,8 +112,10 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
                 "names",
                 "--axioms",
                 (*SEARCHING, "verify", "bench"),
+                Group.AXIOMS,
                 repeated=True,
                 is_file=True,
+                words=("none",),
             ),
             Setting("without_axioms", "names", "", (*SEARCHING, "verify")),
             Setting("generator", "text", "--generator", SEARCHING),
@@ -118,19 +133,28 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             Setting("budget", "number", "--budget", ("search", "optimize", "tune")),
             Setting("strategy", "text", "--strategy", ("tune",), Group.STRATEGY, is_file=True),
             Setting("trials", "integer", "--trials", ("tune",)),
-            Setting("against", "names", "--against", ("bench",), Group.CONTESTANT, is_file=True),
+            Setting(
+                "against",
+                "names",
+                "--against",
+                ("bench",),
+                Group.CONTESTANT,
+                is_file=True,
+                words=("all",),
+            ),
             Setting("rounds", "integer", "--rounds", ("bench",)),
             Setting("processes", "integer", "--processes", ("bench",)),
             Setting("threads", "integer", "--threads", ("bench",)),
             Setting("seed", "integer", "--seed", ("search", "verify", *MEASURING)),
             Setting("keep", "flag", "", ("search",)),
+            Setting("explain", "integer", "", ("search", *MEASURING)),
             Setting("timeout_s", "number", "", ("search", "verify", *MEASURING)),
             Setting("cpus", "integer", "", ("search", "verify", *MEASURING)),
         )
     }
 )
-"""Name -> setting. `keep` saves the artifact of a search, `timeout_s` ends the cell, `cpus` is what
-a cell takes of a Ray cluster."""
+"""Name -> setting. `keep` saves the artifact of a search, `explain` how many proofs are explained,
+`timeout_s` ends the cell, `cpus` is what a cell takes of a Ray cluster."""
 
 UNKEYED = ("timeout_s", "cpus")
 """Settings that say nothing about the result: a cell with others is the same cell."""
@@ -145,8 +169,23 @@ REQUIRED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 
+BETWEEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "search": ("-o", ARTIFACT),
+        "tune": ("-o", KERNEL, "--records", TRIALS),
+        "optimize": ("--no-cache", "--save", SAVED, "--records", TRIALS),
+        "bench": ("--kernel", SAVED),
+        PROOF: ("--explain",),
+    }
+)
+"""Command -> what it leaves for the next one, or for the line."""
+
 LATER: Mapping[str, tuple[str, ...]] = MappingProxyType({"tune": ("sizes", "target", "budget")})
 """Of what two commands take, what only the second one is given: a search for every shape."""
+
+LARGEST = 2**53
+LEAST: Mapping[str, float] = MappingProxyType({"timeout_s": 0.1, "cpus": 1, "explain": 0})
+"""The least value of settings that are no command's option; the others, the commands check."""
 
 KINDS: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
     {"text": str, "names": list, "integer": int, "number": (int, float), "flag": bool}
@@ -199,6 +238,10 @@ def _check_value(setting: Setting, value: Any, base: Path) -> None:  # noqa: ANN
     )
     if not is_right or not all(isinstance(name, str) for name in texts_of(value)):
         raise UsageError(f"{setting.name} = {value!r}: it is {DESCRIBED[setting.kind]}")
+    if setting.kind in ("integer", "number") and not abs(value) < LARGEST:  # nan is not, either
+        raise UsageError(f"{setting.name} = {value!r}: it is too large, or no number")
+    if (least := LEAST.get(setting.name)) is not None and value < least:
+        raise UsageError(f"{setting.name} = {value!r}: it is {least} or more")
     for text in texts_of(value):
         if not text or text.startswith("-"):
             raise UsageError(f"{setting.name} = {text!r}: a name is needed")
@@ -211,11 +254,12 @@ def _check_name(setting: Setting, text: str, base: Path) -> None:
         if not path.exists():
             raise UsageError(f"{setting.name} = {text!r}: there is no file {path}")
         return
-    if setting.group is None or text == "all":
+    if setting.group is None:
         return
-    known = installed(setting.group)
+    known = (*installed(setting.group), *setting.words)
     if text not in known:
-        raise UsageError(f"{setting.name} = {text!r}: known are {', '.join(known)}")
+        or_path = "; or the path of a file, to the grid's own folder" if setting.is_file else ""
+        raise UsageError(f"{setting.name} = {text!r}: known are {', '.join(known)}{or_path}")
 
 
 def texts_of(value: Any) -> Sequence[Any]:  # noqa: ANN401 - from TOML
@@ -226,28 +270,47 @@ def texts_of(value: Any) -> Sequence[Any]:  # noqa: ANN401 - from TOML
 
 
 def path_of(text: str, base: Path) -> Path | None:
-    """The file that a value names, if it names one: `FILE.py:NAME`, `ART.json:ID`, `FILE.egg`."""
+    """The file or folder that a value names, if it names one.
+
+    `FILE.py:NAME`, `ART.json:ID`, `FILE.egg`, `folder/`.
+    """
     head, colon, _ = text.rpartition(":")
     file = head if colon and head.endswith((".py", ".json")) else text
-    if file != text or file.endswith((".egg", ".toml", ".sgraph")):
+    if file != text or file.endswith((".egg", ".toml", ".sgraph", os.sep)):
         return base / file
     return None
 
 
 def files_of(settings: Mapping[str, Any], base: Path) -> Iterator[tuple[str, Path]]:
-    """The user's files that settings name: as named, and where they are."""
+    """The user's files that settings name: as named, and where they are.
+
+    What is read along with a file is one of them too: the operators beside axioms.
+    """
     for name, value in settings.items():
         if name in SETTINGS and SETTINGS[name].is_file:
             for text in texts_of(value):
                 path = path_of(text, base)
                 if path is not None:
-                    yield text, path
+                    yield from _read_with(text, path)
+
+
+def _read_with(text: str, path: Path) -> Iterator[tuple[str, Path]]:
+    if path.is_dir():
+        for inner in sorted(path.iterdir()):
+            if inner.suffix in (".egg", ".toml") and inner.is_file():
+                yield f"{text}{inner.name}", inner
+        return
+    yield text, path
+    if path.suffix == ".egg" and (table := path.with_suffix(".toml")).is_file():
+        yield f"{text.removesuffix('.egg')}.toml", table
 
 
 def command_lines(settings: Mapping[str, Any], base: Path) -> list[list[str]]:
     """The commands of a cell, each without `prism` itself."""
     commands = DO[settings["do"]]
-    return [_line(settings, base, command, is_last=command == commands[-1]) for command in commands]
+    lines = [_line(settings, base, name, is_last=name == commands[-1]) for name in commands]
+    is_asked = settings["do"] in TIMED and settings.get("explain", EXPLAINED)
+    return [*lines, _line(settings, base, PROOF, is_last=True)] if is_asked else lines
 
 
 def _line(settings: Mapping[str, Any], base: Path, command: str, *, is_last: bool) -> list[str]:
@@ -284,22 +347,17 @@ def _has_name(text: str) -> bool:
 
 def _between(settings: Mapping[str, Any], command: str) -> list[str]:
     """The files that one command leaves for the next one, or for the line."""
-    match command:
-        case "search":
-            is_kept = settings["do"] == "tune" or settings.get("keep")
-            return ["-o", ARTIFACT] if is_kept else []
-        case "tune":
-            return ["-o", KERNEL, "--records", TRIALS]
-        case "optimize":
-            return ["--no-cache", "--save", SAVED]
-        case "bench":
-            return ["--kernel", SAVED]
-        case _:
-            return []
+    if command == "search" and settings["do"] != "tune":
+        explained = ["--explain", str(settings.get("explain", EXPLAINED))]
+        return [*(["-o", ARTIFACT] if settings.get("keep") else []), *explained]
+    if command == PROOF and settings["do"] not in TIMED:
+        return []
+    return list(BETWEEN[command])
 
 
 def _arguments(settings: Mapping[str, Any], base: Path, command: str) -> list[str]:
     if command == "tune":
         return [ARTIFACT]
-    names = ("program", "candidate") if command == "verify" else ("program",)
-    return [_resolved(SETTINGS[name], settings[name], base) for name in names]
+    names = ("program", "candidate") if settings["do"] == "verify" else ("program",)
+    found = [_resolved(SETTINGS[name], settings[name], base) for name in names]
+    return [*found, WINNER] if command == PROOF and settings["do"] in TIMED else found

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from prism.errors import UsageError
+from prism.errors import ClusterLostError, UsageError
 from prism.files import check_writable
 from prism.record import append_line
 from prism.sweep.cell import Cell, read_cells
@@ -54,6 +54,7 @@ def sweep(  # noqa: PLR0913 - what a sweep is asked
 
     Raises:
         UsageError: the file cannot be written, or another sweep writes it.
+        ClusterLostError: the machines are gone; it says what is done.
         KeyboardInterrupt: with a note that says what is done.
     """
     jobs = [make_job(grid, cell) for cell in planned]
@@ -72,8 +73,11 @@ def sweep(  # noqa: PLR0913 - what a sweep is asked
             for cell in _watched(pool, todo, progress):
                 append_line(output, cell.to_line())
                 done[cell.key] = cell
-        except KeyboardInterrupt as error:
-            error.add_note(f"{len(done)} of {len(jobs)} cells are in {output}; run again to go on")
+        except (KeyboardInterrupt, ClusterLostError) as error:
+            said = f"{len(done)} of {len(jobs)} cells are in {output}; run again to go on"
+            if isinstance(error, ClusterLostError):
+                raise ClusterLostError(f"{error}; {said}") from error
+            error.add_note(said)
             raise
     found = sorted(done.values(), key=lambda cell: cell.index)
     return SweepResult(len(jobs), before, tuple(found))

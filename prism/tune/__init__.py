@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from prism.tune.estimates import Estimates
 from prism.tune.instantiate import instantiate
+from prism.tune.runner import Attempt, Ended, LocalRunner, Runner
 from prism.tune.space import Config, GraphSpace, Space, build_space
-from prism.tune.strategies import Learner, SeededStrategy, Strategy
+from prism.tune.spending import ESTIMATE_SHARE, Spending
+from prism.tune.strategies import DeferredStrategy, Learner, SeededStrategy, Strategy
 from prism.tune.task import Best, Budget, Progress, Task, TuneResult
 from prism.tune.transfer import (
     Known,
@@ -19,16 +21,23 @@ from prism.tune.transfer import (
 from prism.tune.tuner import Tuner
 
 __all__ = [
+    "ESTIMATE_SHARE",
+    "Attempt",
     "Best",
     "Budget",
     "Config",
+    "DeferredStrategy",
+    "Ended",
     "Estimates",
     "GraphSpace",
     "Known",
     "Learner",
+    "LocalRunner",
     "Progress",
+    "Runner",
     "SeededStrategy",
     "Space",
+    "Spending",
     "Strategy",
     "Task",
     "TuneResult",

@@ -6,7 +6,8 @@ evaluates the program on them in float64 and leaves both as .npy files for the w
 Cases are transformations of one base draw (`CASES`): as drawn, large, negative, zero. Where a
 program takes exponentials, inputs are also shifted up and down and spread wide (`FAR`): exp(x) for
 exp(x - max x) shows there. Where it subtracts they are shifted up, and all equal: a sum that
-cancels where the program's own does not, E[x^2] - E[x]^2 for E[(x - E[x])^2], shows there.
+cancels where the program's own does not, E[x^2] - E[x]^2 for E[(x - E[x])^2], shows there. No case
+is held as a whole: `evaluate` reads the base draw and transforms it on the way, in pieces.
 
 What a case allows is measured. The reference has to be finite in the kernel's dtype. Rounding the
 inputs alone (a change of half a unit in the last place) moves it, and so does computing the program
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +38,7 @@ from prism.ir import (
     DataDim,
     Output,
     Program,
+    Read,
     definitions_of,
     evaluate,  # noqa: TID251 - the function, not the module of that name
     live_nodes,
@@ -61,6 +64,12 @@ OWN_FACTOR = 4.0
 
 STORING_FACTOR = 2.0
 """How often the effect of storing the results in their dtype is allowed for."""
+
+PART = 1 << 20
+"""Elements that one generator draws: inputs do not depend on the number of threads."""
+
+THREADS = 4
+"""Threads that draw inputs."""
 
 ILL_CONDITIONED = 100.0
 """A case whose allowance would exceed this many tolerances says nothing about digits."""
@@ -159,6 +168,7 @@ class _Measured:
     references: tuple[Array64, ...]
     allowed: float
     is_finite: bool
+    stays_in_range: Callable[[], bool] = lambda: False
 
 
 def prepare(  # noqa: PLR0913 - what is checked, and how far
@@ -174,20 +184,20 @@ def prepare(  # noqa: PLR0913 - what is checked, and how far
 
     `names` are the cases beside the first, which is always there; all by default.
     """
-    rng = np.random.default_rng(seed)
     kind = dtype_of(dtype)
     notes: list[str] = []
-    base = _draw(program, sizes, kind, rng, positive=False)
+    base = _draw(program, sizes, kind, seed, positive=False)
+    shake = _factors(program, dtype, seed)
     most = ILL_CONDITIONED * TOLERANCES[dtype]
-    measured = _measure(program, base, dtype, rng)
+    measured = _measure(program, base, dtype, "drawn", shake)
     if measured is None or measured.allowed > most:
         notes.append(
             "inputs are drawn between 0.5 and 1.5: on normal ones the program leaves its domain "
             "or is ill-conditioned"
         )
-        base = _draw(program, sizes, kind, rng, positive=True)
+        base = _draw(program, sizes, kind, seed, positive=True)
         # better a weak check than none: these inputs are taken whatever they say
-        measured = _measure(program, base, dtype, rng, lenient=True)
+        measured = _measure(program, base, dtype, "drawn", shake, lenient=True)
         assert measured is not None
     cases = [Case("drawn", min(measured.allowed, most))]
     _save(folder, "input", base.values())
@@ -195,11 +205,8 @@ def prepare(  # noqa: PLR0913 - what is checked, and how far
     for name in _names(program, names):
         if FAR.get(name) in {c.name for c in cases if c.tells_digits}:
             continue
-        arrays = {argument: CASES[name](array) for argument, array in base.items()}
-        measured = _measure(program, arrays, dtype, rng)
-        allowed = None
-        if measured is not None:
-            allowed = _allowed(program, arrays, dtype, measured, is_far=name in FAR)
+        measured = _measure(program, base, dtype, name, shake)
+        allowed = None if measured is None else _allowed(measured, dtype, is_far=name in FAR)
         if measured is not None and allowed is not None:
             cases.append(Case(name, allowed))
             _save(folder, name, measured.references)
@@ -217,14 +224,12 @@ def _names(program: Program, names: Sequence[str]) -> Iterator[str]:
     yield from (n for n in names if n in ALWAYS or (n in FAR and n.split()[0] in shown))
 
 
-def _allowed(
-    program: Program, arrays: dict[str, Array], dtype: str, measured: _Measured, *, is_far: bool
-) -> float | None:
+def _allowed(measured: _Measured, dtype: str, *, is_far: bool) -> float | None:
     """The error that a case allows; None if it says nothing about a kernel."""
     tells_digits = measured.allowed <= ILL_CONDITIONED * TOLERANCES[dtype]
     if tells_digits and not is_far:
         return measured.allowed
-    if not (tells_digits or measured.is_finite) or not _stays_in_range(program, arrays, dtype):
+    if not (tells_digits or measured.is_finite) or not measured.stays_in_range():
         return None
     return measured.allowed if tells_digits and _says_something(measured, dtype) else math.inf
 
@@ -239,42 +244,56 @@ def _draw(
     program: Program,
     sizes: dict[DataDim, int],
     kind: np.dtype[np.generic],
-    rng: np.random.Generator,
+    seed: int,
     *,
     positive: bool,
 ) -> dict[str, Array]:
+    """An array per argument; each part of it has a generator of its own, so that threads share."""
+    precision = np.float64 if kind == np.float64 else np.float32
     arrays: dict[str, Array] = {}
-    for argument in program.arguments:
-        shape = tuple(1 if d is None else sizes[d] for d in argument.axes)
-        precision = np.float64 if kind == np.float64 else np.float32
-        drawn = (
-            rng.random(shape, precision) + 0.5
-            if positive
-            else rng.standard_normal(shape, precision)
-        )
-        arrays[argument.name] = np.asarray(drawn, kind)
+    with ThreadPoolExecutor(THREADS) as threads:
+        for number, argument in enumerate(program.arguments):
+            shape = tuple(1 if d is None else sizes[d] for d in argument.axes)
+            drawn = np.empty(shape, kind)
+            flat = drawn.reshape(-1)
+
+            def fill(start: int, flat: Array = flat, number: int = number) -> None:
+                rng = np.random.Generator(np.random.SFC64((seed, number, start)))
+                part = flat[start : start + PART]
+                if positive:
+                    part[...] = rng.random(part.shape, precision) + precision(0.5)
+                else:
+                    part[...] = rng.standard_normal(part.shape, precision)
+
+            list(threads.map(fill, range(0, flat.size, PART)))
+            arrays[argument.name] = drawn
     return arrays
 
 
-def _measure(
+def _measure(  # noqa: PLR0913 - a case of a program, and how far it is shaken
     program: Program,
-    arrays: dict[str, Array],
+    base: dict[str, Array],
     dtype: str,
-    rng: np.random.Generator,
+    name: str,
+    shake: Mapping[str, Array64],
     *,
     lenient: bool = False,
 ) -> _Measured | None:
-    """The reference on these inputs and what it allows; None where it is not finite."""
-    references = evaluate(program, arrays)
+    """The reference of a case and what it allows; None where it is not finite."""
+
+    def transformed(_: str, array: Array) -> Array:
+        return CASES[name](array)
+
+    shaking = _Shaking(CASES[name], shake, {n: a.size for n, a in base.items()})
     tolerance = TOLERANCES[dtype]
+    precision = np.float64 if computed_in(dtype) == "float64" else np.float32
+    references = evaluate(program, base, np.float64, transformed)
     with np.errstate(over="ignore"):
         rounded = tuple(r.astype(dtype_of(dtype)).astype(np.float64) for r in references)
     if not all(np.all(np.isfinite(r)) for r in rounded):
         return _Measured(rounded, tolerance, is_finite=False) if lenient else None
-    arithmetic = computed_in(dtype)
-    eps = limits_of(arithmetic).eps
-    shaken = evaluate(program, {name: _shake(a, eps, rng) for name, a in arrays.items()})
-    own = evaluate(program, arrays, np.float64 if arithmetic == "float64" else np.float32)
+    shaken = evaluate(program, base, np.float64, shaking)
+    own = evaluate(program, base, precision, transformed)
     is_finite = all(np.all(np.isfinite(o)) for o in own)
     allowed = max(
         tolerance,
@@ -283,10 +302,15 @@ def _measure(
         # where the program overflows a kernel does not have to
         OWN_FACTOR * _largest_distance(own, references) if is_finite else 0.0,
     )
-    return _Measured(references, math.inf if math.isnan(allowed) else allowed, is_finite)
+    return _Measured(
+        references,
+        math.inf if math.isnan(allowed) else allowed,
+        is_finite,
+        lambda: _stays_in_range(program, base, dtype, transformed),
+    )
 
 
-def _stays_in_range(program: Program, arrays: dict[str, Array], dtype: str) -> bool:
+def _stays_in_range(program: Program, base: dict[str, Array], dtype: str, read: Read) -> bool:
     """Whether no step of the program overflows, and no divisor vanishes."""
     divisors = {
         n.operands[-1] for n in program.nodes if isinstance(n, Apply) and n.op in _NEED_NONZERO
@@ -296,7 +320,7 @@ def _stays_in_range(program: Program, arrays: dict[str, Array], dtype: str) -> b
     steps = [i for i in live_nodes(program) if isinstance(program.nodes[i], Apply)]
     every = replace(program, outputs=tuple(Output(i, tuple(sorted(dims[i]))) for i in steps))
     inside, stored = limits_of(computed_in(dtype)), limits_of(dtype)
-    for i, value in zip(steps, evaluate(every, arrays), strict=True):
+    for i, value in zip(steps, evaluate(every, base, np.float64, read), strict=True):
         size = np.abs(value)
         vanishes = i in divisors and np.any(size < inside.tiny)
         largest = stored.largest if i in results else inside.largest
@@ -305,13 +329,41 @@ def _stays_in_range(program: Program, arrays: dict[str, Array], dtype: str) -> b
     return True
 
 
-def _shake(array: Array, eps: float, rng: np.random.Generator) -> Array64:
-    """The array as if every element had been rounded once more, up or down at random."""
-    half_ulp = eps / 2
-    # a repeated pattern of signs does: drawing 16 million of them would take longer than the rest
-    signs = rng.choice((-half_ulp, half_ulp), 4093)
-    factors = 1.0 + np.resize(signs, array.shape)
-    return np.asarray(array.astype(np.float64) * factors)
+def _factors(program: Program, dtype: str, seed: int) -> dict[str, Array64]:
+    """What shakes each argument: rounding up or down at random.
+
+    A repeated pattern of signs does: drawing 16 million of them would take longer than the rest.
+    """
+    rng = np.random.default_rng(seed)
+    half_ulp = limits_of(computed_in(dtype)).eps / 2
+    return {a.name: 1.0 + rng.choice((-half_ulp, half_ulp), 4093) for a in program.arguments}
+
+
+class _Shaking:
+    """Arguments of a case as if every element had been rounded once more; given in order."""
+
+    def __init__(
+        self,
+        transform: Callable[[Array], Array],
+        factors: Mapping[str, Array64],
+        sizes: Mapping[str, int],
+    ) -> None:
+        self._transform = transform
+        self._factors = factors
+        self._sizes = sizes
+        self._at = dict.fromkeys(sizes, 0)
+
+    def __call__(self, name: str, array: Array) -> Array64:
+        """The next piece of an argument, or the whole of it."""
+        at = self._at[name]
+        self._at[name] = (at + array.size) % self._sizes[name]
+        factors = np.roll(self._factors[name], -at)
+        shaken = np.array(self._transform(array), np.float64, order="C")
+        flat = shaken.reshape(-1)
+        whole = flat.size // factors.size * factors.size
+        flat[:whole].reshape(-1, factors.size)[...] *= factors
+        flat[whole:] *= factors[: flat.size - whole]
+        return shaken
 
 
 def _largest_distance(one: Sequence[Array64], references: Sequence[Array64]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Callable
 
 from prism.errors import KernelError
 from prism.protocols import Target
@@ -19,17 +19,19 @@ class Estimates:
     configs, are always answered (`ranked`).
     """
 
-    def __init__(self, space: Space, target: Target, dtype: str, until: float) -> None:
-        """`until`: on the monotonic clock."""
+    def __init__(
+        self, space: Space, target: Target, dtype: str, goes_on: Callable[[], bool]
+    ) -> None:
+        """`goes_on`: whether there is time for one more."""
         self._graphs = {graph.graph_id: graph for graph in space.graphs}
         self._target = target
         self._dtype = dtype
-        self._until = until
+        self._goes_on = goes_on
         self.made = self.left = 0
 
     def __call__(self, config: Config) -> float:
         """Predicted seconds of a config."""
-        if self.made and time.monotonic() > self._until:
+        if self.made and not self._goes_on():
             self.left += 1
             return math.inf
         self.made += 1
@@ -41,7 +43,7 @@ class Estimates:
 
     def ranked(self) -> None:
         """The strategy is made: what it asks from now on is little."""
-        self._until = math.inf
+        self._goes_on = lambda: True
 
     @property
     def notes(self) -> tuple[str, ...]:

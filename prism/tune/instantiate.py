@@ -11,6 +11,7 @@ MuGraphs are made one at a time, when a strategy asks for them; the space holds 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from prism.errors import GraphError
 from prism.identity import graph_id
@@ -59,9 +60,16 @@ def mu_identity(mu: MuGraph) -> str:
 
 
 def _without_unit_dims(op: GraphOp, counts: dict[str, int]) -> tuple[GraphOp, Counts]:
-    kept = [p for p in op.grid if counts[p.name] > 1]
+    smaller, names = _kept(op, frozenset(name for name, count in counts.items() if count > 1))
+    return smaller, tuple((new, counts[old]) for old, new in names)
+
+
+@lru_cache(maxsize=4096)
+def _kept(op: GraphOp, larger: frozenset[str]) -> tuple[GraphOp, tuple[tuple[str, str], ...]]:
+    """A kernel with only these of its parallelization dims: their old and new names, in order."""
+    kept = [p for p in op.grid if p.name in larger]
     names = {old.name: new.name for old, new in zip(kept, GRID_DIMS, strict=False)}
-    loops = tuple(p for p in op.loops if counts[p.name] > 1)
+    loops = tuple(p for p in op.loops if p.name in larger)
     names |= {old.name: new.name for old, new in zip(loops, LOOP_DIMS, strict=False)}
     true = frozenset(
         MapVar(v.tensor, v.dim, names[v.par]) for v in op.mapping.true if v.par in names
@@ -69,7 +77,7 @@ def _without_unit_dims(op: GraphOp, counts: dict[str, int]) -> tuple[GraphOp, Co
     block = _renamed(op.block, names)
     loops = LOOP_DIMS[: len(loops)]
     smaller = GraphOp(GRID_DIMS[: len(kept)], loops, Mapping(true), block, op.library)
-    return smaller, tuple((new, counts[old]) for old, new in names.items())
+    return smaller, tuple(names.items())
 
 
 def _renamed(block: BlockGraph, names: dict[str, str]) -> BlockGraph:

@@ -81,7 +81,8 @@ class TuneResult:
     space_size: int
     elapsed_s: float
     stopped: str
-    """Why the run ended: budget, trials, strategy (nothing more to try), interrupted."""
+    """Why the run ended: budget, trials, strategy (nothing more to try), interrupted, or cluster
+    lost."""
     notes: tuple[str, ...] = ()
 
 

@@ -1,9 +1,10 @@
 """The tuning run: ask the strategy, build and check in workers, time one at a time, record, choose.
 
-Rounds of as many candidates as there are workers: each worker emits, compiles and checks one, all
-at once; then the survivors are timed one after the other while the rest of the pool is idle. The
-fastest few of the run (trials resumed from the record included) are built again in one worker and
-timed in turns; paired medians choose the winner.
+Rounds of as many candidates as the runner has places: on this machine (`prism.tune.runner`) each
+worker emits, compiles and checks one, all at once; then the survivors are timed one after the other
+while the rest are idle. On a cluster each has a machine of its own. The fastest few of the run
+(trials resumed from the record included) are built again in one place and timed in turns; paired
+medians choose the winner.
 
 Where the target cannot run its kernels, candidates are compiled only and compared by prediction;
 nothing is checked or timed, and the result says so.
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
-from prism.errors import KernelError
+from prism.errors import ClusterLostError, KernelError
 from prism.protocols import KernelSource
 from prism.record import Outcome, RecordFile, Trial, digest, now
 from prism.tune.cases import CheckData, prepare
@@ -31,12 +32,14 @@ from prism.tune.check import CheckResult
 from prism.tune.conclude import concluded, finite
 from prism.tune.entries import Candidate, Entry, front
 from prism.tune.instantiate import instantiate, mu_identity
-from prism.tune.pool import Answer, Pool, TimedOut
+from prism.tune.pool import TimedOut
+from prism.tune.runner import Attempt, Ended, LocalRunner, Runner
 from prism.tune.space import Config
+from prism.tune.spending import Spending, build_s, finals_s, timing_s
 from prism.tune.strategies import Strategy
 from prism.tune.task import Best, Identity, Progress, Task, TuneResult
 from prism.tune.timing import Timing, best_of
-from prism.tune.worker import Build, Built, Check, Drop, Failed, Rehearse, Time
+from prism.tune.worker import Build, Built, Check, Failed, Rehearse, Time
 
 GRACE_S = 10.0
 """What was begun within the budget may take this long beyond it."""
@@ -58,21 +61,27 @@ class _Limits:
 class Tuner:
     """One run."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a run is given, and where it goes
         self,
         task: Task,
         strategy: Strategy,
         records: RecordFile | None = None,
         progress: Progress | None = None,
-        started: float | None = None,
+        spending: Spending | None = None,
+        *,
+        runner: Runner | None = None,
     ) -> None:
-        """`started`: when the budget began to run (monotonic clock); now by default."""
+        """`spending`: the budget's time, if it runs already; from now on by default.
+
+        `runner`: where trials run; workers on this machine by default.
+        """
         self._task = task
         self._strategy = strategy
+        self._runner = runner
         self._budget = task.budget
         self._records = records
         self._progress = progress or (lambda *_: None)
-        self._start = time.monotonic() if started is None else started
+        self._spending = spending or Spending(task.budget.seconds)
         self._numbers = count()
         self._entries: list[Entry] = []
         self._measures = task.target.measures
@@ -94,17 +103,26 @@ class Tuner:
             return self._result(None, "lack of graphs", ("no graph to tune",))
         with (
             tempfile.TemporaryDirectory(prefix="prism-tune-") as scratch,
-            Pool(self._task.target_name, self._budget.workers) as pool,
+            self._place() as runner,
         ):
             self._scratch = Path(scratch)
             try:
                 data = self._prepare(self._scratch) if self._measures else None
                 self._notes = self._not_run() if data is None else data.notes
-                stopped = self._explore(pool, data)
-                best = self._chosen(pool) if data is None else self._finals(pool, data)
+                stopped = self._explore(runner, data)
+                best = self._chosen(runner) if data is None else self._finals(runner, data)
             except KeyboardInterrupt:
                 stopped, best = "interrupted", self._leader()
+            except ClusterLostError as error:
+                stopped, best = "cluster lost", self._leader()
+                self._notes += (str(error),)
+            self._notes += runner.notes
         return self._result(best, stopped, self._notes)
+
+    def _place(self) -> Runner:
+        if self._runner is not None:
+            return self._runner
+        return LocalRunner(self._task.target_name, self._budget.workers)
 
     def _result(self, best: Best | None, stopped: str, notes: tuple[str, ...]) -> TuneResult:
         if best is None:
@@ -114,7 +132,7 @@ class Tuner:
             dict(Counter(entry.trial.outcome.value for entry in self._entries)),
             self._resumed,
             len(self._task.space),
-            time.monotonic() - self._start,
+            self._spending.elapsed_s,
             stopped,
             notes,
         )
@@ -141,25 +159,24 @@ class Tuner:
         self._budget = replace(self._budget, run_timeout_s=limit)
         return data
 
-    def _explore(self, pool: Pool, data: CheckData | None) -> str:
+    def _explore(self, runner: Runner, data: CheckData | None) -> str:
         while True:
             stopped = self._exhausted()
             if stopped is not None:
                 return stopped
-            batch = self._next_batch(len(pool))
+            batch = self._next_batch(len(runner))
             if not batch:
                 return self._exhausted() or "strategy"
-            if data is None:
-                self._compile(pool, batch)
-            else:
-                self._try(pool, data, batch)
+            with self._spending.round():
+                self._try(runner, data, batch)
 
     def _exhausted(self) -> str | None:
         if self._trials_left() <= 0:
             return "trials"
-        if time.monotonic() - self._start >= self._budget.seconds:
-            return "budget"
-        return None
+        finalists = self._front()[: self._budget.finalists]
+        is_tried = self._spending.has_begun or bool(finalists)
+        needed_s = finals_s(finalists, 2 * self._budget.repeats)
+        return "budget" if is_tried and not self._spending.allows_round(needed_s) else None
 
     def _trials_left(self) -> float:
         """Refusals cost nothing and do not count."""
@@ -192,7 +209,7 @@ class Tuner:
                 continue
             reason = self._task.target.refusal(candidate.mu, self._task.dtype)
             if reason is not None:
-                self._conclude(candidate, self._limits(), Failed(Outcome.REFUSED, reason))
+                self._conclude(candidate, self._limits(), Ended(Failed(Outcome.REFUSED, reason)))
                 continue
             batch.append(candidate)
         return batch
@@ -206,9 +223,14 @@ class Tuner:
         return Candidate(next(self._numbers), config, mu, key, path)
 
     def _on_record(self, candidate: Candidate) -> Trial | None:
-        """The recorded trial of a candidate, unless the emitter has changed since."""
+        """The recorded trial of a candidate, unless the emitter or what may run has changed."""
         known = self._known.get(candidate.key)
-        if known is None or known.source is None:
+        if known is None:
+            return None
+        reason = self._task.target.refusal(candidate.mu, self._task.dtype)
+        if (known.outcome is Outcome.REFUSED) != (reason is not None):
+            return None  # a library that kernels are left to was installed since, or is gone
+        if known.source is None:
             return known
         if known.outcome is Outcome.OK and (known.median_s is not None) != self._measures:
             return None
@@ -218,44 +240,19 @@ class Tuner:
             return None
         return known if digest(source.text) == known.source else None
 
-    def _try(self, pool: Pool, data: CheckData, batch: list[Candidate]) -> None:
-        """Build and check side by side, then time one by one."""
-        limits = self._limits()
-        chains = [
-            ((self._build(c), limits.compile_s), (Check(c.number, data), limits.run_s))
-            for c in batch
+    def _try(self, runner: Runner, data: CheckData | None, batch: list[Candidate]) -> None:
+        """Build, check and time; building is all there is to know where nothing runs."""
+        limits, repeats = self._limits(), self._budget.repeats
+        attempts = [
+            Attempt(self._build(c), data, limits.compile_s, limits.run_s, repeats) for c in batch
         ]
-        answers = pool.ask_chains(chains)
-        for worker, (candidate, given) in enumerate(zip(batch, answers, strict=True)):
-            match given:
-                case (Built() as built, CheckResult(outcome=Outcome.OK) as checked):
-                    best = min(self._times(), default=math.inf)
-                    request = Time((candidate.number,), data, self._budget.repeats, best)
-                    timed = pool.ask(worker, request, limits.run_s)
-                    self._conclude(candidate, limits, timed, built, checked)
-                    pool.ask(worker, Drop((candidate.number,)), limits.run_s)
-                case (Built() as built, answer):
-                    self._conclude(candidate, limits, answer, built)
-                case (answer,):
-                    self._conclude(candidate, limits, answer)
-                case _:
-                    raise AssertionError(given)
-
-    def _compile(self, pool: Pool, batch: list[Candidate]) -> None:
-        """Build side by side: that is all there is to know where nothing runs."""
-        limits = self._limits()
-        chains = [((self._build(candidate), limits.compile_s),) for candidate in batch]
-        answers = pool.ask_chains(chains)
-        for worker, (candidate, (answer,)) in enumerate(zip(batch, answers, strict=True)):
-            built = answer if isinstance(answer, Built) else None
-            self._conclude(candidate, limits, answer, built)
-            if built is not None:
-                pool.ask(worker, Drop((candidate.number,)), limits.run_s)
+        ended = runner.run(attempts, lambda: min(self._times(), default=math.inf))
+        for candidate, one in zip(batch, ended, strict=True):
+            self._conclude(candidate, limits, one, len(batch))
 
     def _limits(self) -> _Limits:
         """Time limits of a round: one hung candidate must not cost much more than the budget."""
-        left = self._budget.seconds - (time.monotonic() - self._start)
-        longest = max(GRACE_S, left)
+        longest = max(GRACE_S, self._spending.left_s)
         compile_s = min(self._budget.compile_timeout_s, longest)
         run_s = min(self._budget.run_timeout_s, longest)
         full = (self._budget.compile_timeout_s, self._budget.run_timeout_s)
@@ -268,18 +265,17 @@ class Tuner:
         self,
         candidate: Candidate,
         limits: _Limits,
-        answer: Answer,
-        built: Built | None = None,
-        checked: CheckResult | None = None,
+        ended: Ended,
+        at_once: int = 1,
     ) -> None:
-        """Turn a candidate's last answer into its trial."""
+        """Turn what came of a candidate into its trial."""
         begun = Trial(
             candidate.key, self._task.program.name, candidate.config.graph_id, self._task.seed,
-            Outcome.ERROR, at=now(),
+            Outcome.ERROR, at=now(), host=ended.host, at_once=at_once,
         )  # fmt: skip
-        trial = concluded(begun, answer, built, checked)
+        trial = concluded(begun, ended.answer, ended.built, ended.checked)
         # what was cut short by the budget may be tried again when the run resumes
-        is_recorded = limits.are_full or not isinstance(answer, TimedOut)
+        is_recorded = limits.are_full or not isinstance(ended.answer, TimedOut)
         self._finish(candidate, trial, is_recorded=is_recorded)
 
     def _finish(
@@ -321,13 +317,13 @@ class Tuner:
             return entry.best(source)
         return None
 
-    def _chosen(self, pool: Pool) -> Best | None:
+    def _chosen(self, runner: Runner) -> Best | None:
         """The best by prediction; what a record says of a kernel is seen again first."""
         ready: dict[int, KernelSource] = {}
         entries: list[Entry] = []
         for entry in self._front():
             candidate = entry.candidate
-            built = pool.ask(0, self._build(candidate), self._budget.compile_timeout_s)
+            built = runner.ask(self._build(candidate), self._budget.compile_timeout_s)
             if not isinstance(built, Built):
                 continue
             text = candidate.path.read_text(encoding="utf-8")
@@ -339,16 +335,16 @@ class Tuner:
                 break
         for entry in front(entries, is_measured=False):
             chosen = entry.best(ready[entry.candidate.number])
-            rehearsed = self._rehearsed(pool, chosen)
+            rehearsed = self._rehearsed(runner, chosen)
             if rehearsed is not None:
                 return rehearsed
         return None
 
-    def _rehearsed(self, pool: Pool, chosen: Best) -> Best | None:
+    def _rehearsed(self, runner: Runner, chosen: Best) -> Best | None:
         """The winner with the error of what stands in for it here; None if that is wrong."""
         task = self._task
         request = Rehearse(chosen.mu, task.dtype, task.seed, self._scratch)
-        answer = pool.ask(0, request, self._budget.run_timeout_s)
+        answer = runner.ask(request, self._budget.run_timeout_s)
         match answer:
             case CheckResult(outcome=Outcome.OK):
                 return replace(chosen, max_error=finite(answer.max_error))
@@ -359,21 +355,29 @@ class Tuner:
                 self._notes += ("the kernel was not checked",)
                 return chosen
 
-    def _is_right(self, pool: Pool, candidate: Candidate, data: CheckData) -> bool:
-        """Check a kernel in the worker of the finals."""
-        checked = pool.ask(0, Check(candidate.number, data), self._budget.run_timeout_s)
+    def _is_right(self, runner: Runner, candidate: Candidate, data: CheckData) -> bool:
+        """Check a kernel in the place of the finals."""
+        checked = runner.ask(Check(candidate.number, data), self._budget.run_timeout_s)
         return isinstance(checked, CheckResult) and checked.outcome is Outcome.OK
 
-    def _finals(self, pool: Pool, data: CheckData) -> Best | None:
-        """Build the fastest few in one worker, time them in turns, choose."""
+    def _finals(self, runner: Runner, data: CheckData) -> Best | None:
+        """Build the fastest few in one place, time them in turns, choose.
+
+        Where no time is left, the fastest of the trials stands.
+        """
+        if self._spending.left_s <= 0 and (leader := self._leader()) is not None:
+            return leader
         budget = self._budget
         ready: list[tuple[Entry, KernelSource]] = []
         for entry in self._front():
+            waiting_s = timing_s([*(e for e, _ in ready), entry], 2 * budget.repeats)
+            if ready and not self._spending.allows_final(build_s(entry), waiting_s):
+                break
             candidate = entry.candidate
-            built = pool.ask(0, self._build(candidate), budget.compile_timeout_s)
+            built = runner.ask(self._build(candidate), budget.compile_timeout_s)
             if not isinstance(built, Built):
                 continue
-            if not entry.is_resumed or self._is_right(pool, candidate, data):
+            if not entry.is_resumed or self._is_right(runner, candidate, data):
                 text = candidate.path.read_text(encoding="utf-8")
                 ready.append((entry, KernelSource(text, built.meta)))
             if len(ready) == budget.finalists:
@@ -381,8 +385,8 @@ class Tuner:
         if not ready:
             return None
         numbers = tuple(entry.candidate.number for entry, _ in ready)
-        timings = pool.ask(
-            0, Time(numbers, data, 2 * budget.repeats), budget.run_timeout_s * len(ready)
+        timings = runner.ask(
+            Time(numbers, data, 2 * budget.repeats), budget.run_timeout_s * len(ready)
         )
         match timings:
             case (Timing(), *_):

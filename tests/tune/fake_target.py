@@ -35,6 +35,7 @@ FAULTS = (
     "raises in run",
     "wrong while timed",
     "loses the device",
+    "overflows",
 )
 
 
@@ -75,6 +76,9 @@ class FakeKernel:
     def takes(self, value):
         return False
 
+    def direct(self, given):
+        return None
+
     def bind(self, arrays, outputs):
         return FakeBound(self, arrays, outputs)
 
@@ -85,6 +89,9 @@ class FakeKernel:
         results = evaluate(self.program, dict(zip(names, arrays, strict=True)))
         for output, result in zip(outputs, results, strict=True):
             output[...] = result
+        self._spoil(arrays, outputs)
+
+    def _spoil(self, arrays, outputs):
         match self.fault:
             case "crash in run":
                 ctypes.string_at(0)
@@ -92,6 +99,8 @@ class FakeKernel:
                 time.sleep(1000)
             case "nan":
                 outputs[0].flat[-1] = np.nan
+            case "overflows" if np.abs(arrays[0].astype(float)).max() > 20:
+                outputs[0].flat[0] = np.inf
             case "writes input":
                 arrays[0].flat[0] += 1
             case "wrong tile":

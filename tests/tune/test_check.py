@@ -142,7 +142,7 @@ def test_large_inputs_must_overflow_nowhere_that_float64_does_not(tmp_path):
         Apply("mul", (2, 3)),
     )
     program = replace(SQUARED, nodes=nodes, outputs=(Output(4, ("n",)),))
-    data = prepare(program, {"n": 1000}, "float32", 0, tmp_path)
+    data = prepare(program, {"n": 10_000}, "float32", 0, tmp_path)
 
     class Naive:
         def run_into(self, arrays, outputs):
@@ -162,7 +162,7 @@ def test_what_rounding_the_inputs_moves_is_allowed(tmp_path):
 
 
 def test_a_case_that_overflows_the_dtype_is_left_out(tmp_path):
-    data = prepare(unary("exp"), {"n": 1000}, "float32", 0, tmp_path)
+    data = prepare(unary("exp"), {"n": 10_000}, "float32", 0, tmp_path)
     told = [c.name for c in data.cases if c.tells_digits]
     assert told == ["drawn", "negative", "zeros"]
     assert "large" not in {c.name for c in data.cases}

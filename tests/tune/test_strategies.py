@@ -65,6 +65,14 @@ def test_the_same_seed_asks_the_same_and_another_does_not(strategy, space):
     assert replay(strategy, space, seed=3) != replay(strategy, space, seed=4)
 
 
+def test_model_tries_the_other_options_of_its_best_before_it_stops(space):
+    asked = replay("model", space)
+    best = min(asked, key=recorded_time)
+    alike = {c for c in space if (c.graph_id, c.par_sizes) == (best.graph_id, best.par_sizes)}
+    assert len(alike) == 4
+    assert alike <= set(asked)
+
+
 @pytest.mark.parametrize("strategy", EVERY)
 def test_no_config_is_asked_twice(strategy, space):
     asked = replay(strategy, space)

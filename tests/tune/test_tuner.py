@@ -62,6 +62,7 @@ EXPECTED = {
     "raises in run": "error",
     "wrong while timed": "wrong",
     "loses the device": "crash",
+    "overflows": "wrong",
 }
 
 
@@ -85,6 +86,7 @@ def test_each_fault_costs_its_candidate_only(fault, faulty):
     ("fault", "words"),
     [
         ("wrong tile", "on drawn inputs: out0: norm error"),
+        ("overflows", "on large inputs: out0: 1 of"),
         ("writes input", "writes into its input x"),
         ("does not compile", "TypeError: cannot unify"),
         ("emitter breaks", "ZeroDivisionError: no tile"),
@@ -290,3 +292,20 @@ def test_a_run_without_a_winner_says_what_its_trials_failed_of():
     result = tuner("RefusingTarget").run()
     assert result.best is None
     assert result.notes == ("3 refused: out of registers",)
+
+
+def test_what_was_refused_is_tried_once_it_may_run_and_the_other_way_round(tmp_path):
+    records = tmp_path / "trials.jsonl"
+
+    def run(reason):
+        made = tuner(records=records)
+        made._task.target.refusal = lambda mu, dtype: reason
+        return made.run()
+
+    assert run("torch is not installed").outcomes == {"refused": 3}
+    again = run("torch is not installed")
+    assert (again.resumed, again.best) == (3, None)
+    there = run(None)
+    assert (there.resumed, there.outcomes) == (0, {"ok": 3})
+    gone = run("torch is not installed")
+    assert (gone.resumed, gone.best) == (0, None)

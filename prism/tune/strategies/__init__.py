@@ -11,6 +11,7 @@ strategies can be judged on records of exhaustive searches, without a compiler.
 
 from __future__ import annotations
 
+from prism.tune.strategies.deferred import DeferredStrategy
 from prism.tune.strategies.evolutionary import EvolutionaryStrategy
 from prism.tune.strategies.model import PATIENCE, ModelStrategy
 from prism.tune.strategies.protocol import Estimate, Learner, Strategy
@@ -19,6 +20,7 @@ from prism.tune.strategies.uniform import RandomStrategy
 
 __all__ = [
     "PATIENCE",
+    "DeferredStrategy",
     "Estimate",
     "EvolutionaryStrategy",
     "Learner",

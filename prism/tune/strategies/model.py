@@ -10,8 +10,9 @@ joins it as the run goes on. A small share of the questions is answered at rando
 that a wrong cost model cannot hide a good config. Configs asked and not told yet (several are
 compiled at once) count as if they were as fast as expected.
 
-It stops when the last few trials brought nothing and no other config is expected to bring much; in
-any case after three times as many.
+It stops when the last few trials brought nothing, no other config is expected to bring much, and
+the best config's other options were tried: what one pair of trials says of an option counts for all
+configs, and one trial may have been unlucky. In any case it stops after three times as many.
 """
 
 from __future__ import annotations
@@ -129,8 +130,9 @@ class ModelStrategy:
         for source in sources:
             if (config := source()) is not None:
                 if self._since_best >= PATIENCE and self._gain < WORTHWHILE:
-                    return None
-                self._asked.add(config)
+                    config = self._otherwise()
+                if config is not None:
+                    self._asked.add(config)
                 return config
         return None
 
@@ -157,6 +159,14 @@ class ModelStrategy:
             seconds = self._estimate(config)
             if math.isfinite(seconds):
                 self._pool.add(config, seconds)
+
+    def _otherwise(self) -> Config | None:
+        """The best config with another option, if one was not tried."""
+        times = [(seconds, c) for c, seconds in self._told.items() if seconds is not None]
+        _, best = min(times, key=lambda entry: entry[0])
+        around = self._pool.steps[best.graph_id].around(best)
+        options = (c for c in around if c.par_sizes == best.par_sizes)
+        return next((c for c in options if c not in self._asked and c in self._pool.place), None)
 
     def _at_random(self) -> Config | None:
         while (config := self._random.ask()) is not None:

@@ -20,7 +20,8 @@ class Steps:
 
     def __init__(self, graph: GraphSpace) -> None:
         self.graph = graph
-        self._logs = np.array([_logs(counts) for counts in graph.counts])
+        flat = [[n for kernel in counts for _, n in kernel] for counts in graph.counts]
+        self._logs = np.log2(np.array(flat, np.float64))
 
     def nearest(self, par_sizes: Sequence[Counts], schedule: Mapping[str, int]) -> Config:
         """The config whose counts are nearest to these, which need not be legal.

@@ -1,0 +1,101 @@
+"""How a run's time is spent: on estimates, on trials, on the finals; each by what it costs here.
+
+A busy machine makes everything slower, so shares are of the time that is left when a part begins,
+and what a round or a final takes is known from those before it. A round begins while there is time
+for it and for the finals after it; the first one always begins, so that a run of any budget has
+tried something. The finals take as many kernels as the time left allows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from prism.tune.entries import Entry
+
+ESTIMATE_SHARE = 0.25
+"""The part of what is left that ranking configs by their estimates may take."""
+
+LEAST_SHARE = 0.05
+"""The part of the whole that a part may take whatever is left."""
+
+LATEST = 3
+"""Rounds whose times say what the next one takes."""
+
+RUN_S = 0.03
+"""What a timed run takes beside the kernel: caches are emptied before it."""
+
+MOST_TIMED_S = 1.0
+"""Timing a final takes no longer than this and its fewest runs (`prism.tune.timing`)."""
+
+
+class Spending:
+    """The time of one run; it begins to run when this is made."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._start = clock()
+        self._rounds: list[float] = []
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the beginning."""
+        return self._clock() - self._start
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; negative beyond the budget."""
+        return self._seconds - self.elapsed_s
+
+    def is_within(self, share: float) -> Callable[[], bool]:
+        """Whether a part that begins now may go on; it may take this share of what is left.
+
+        A little it may take in any case: the trials that come after it would be of no use.
+        """
+        until = self._clock() + max(share * self.left_s, LEAST_SHARE * self._seconds)
+        return lambda: self._clock() <= until
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """A round of trials, whose time is taken."""
+        begun = self._clock()
+        try:
+            yield
+        finally:
+            self._rounds.append(self._clock() - begun)
+
+    @property
+    def round_s(self) -> float:
+        """What a round takes."""
+        latest = self._rounds[-LATEST:]
+        return sum(latest) / len(latest) if latest else 0.0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was tried."""
+        return bool(self._rounds)
+
+    def allows_round(self, finals_s: float) -> bool:
+        """Whether a round can begin that finals of so many seconds have to follow."""
+        return self.left_s > self.round_s + finals_s
+
+    def allows_final(self, build_s: float, timing_s: float) -> bool:
+        """Whether another kernel can be built for the finals before all are timed."""
+        return self.left_s > build_s + timing_s
+
+
+def build_s(entry: Entry) -> float:
+    """What building an entry's kernel again takes."""
+    return entry.trial.compile_s or 0.0
+
+
+def timing_s(entries: Sequence[Entry], repeats: int) -> float:
+    """What timing entries' kernels in turns takes."""
+    return sum(min(repeats * (e.seconds + RUN_S), MOST_TIMED_S + 3 * e.seconds) for e in entries)
+
+
+def finals_s(entries: Sequence[Entry], repeats: int) -> float:
+    """What the finals of these entries take."""
+    return sum(build_s(e) for e in entries) + timing_s(entries, repeats)

@@ -1,8 +1,14 @@
-"""What every test may use: golden files, a seeded generator, the markers gpu and slow."""
+"""What every test may use: golden files, a seeded generator, the markers gpu and slow.
+
+A worker gives memory back as soon as it has grown by much: brute force in one test takes 1.6 GB,
+which the C library would keep for later, and several workers share a machine.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import difflib
+import gc
 import os
 import zlib
 from pathlib import Path
@@ -26,14 +32,55 @@ def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="run the tests marked slow too")
 
 
+def runs_slow(config):
+    return config.getoption("--slow") or "slow" in config.getoption("-m")
+
+
 def pytest_collection_modifyitems(config, items):
     skip_slow = pytest.mark.skip(reason="slow: needs --slow")
-    run_slow = config.getoption("--slow") or "slow" in config.getoption("-m")
+    run_slow = runs_slow(config)
     for item in items:
         if item.get_closest_marker("slow") and not run_slow:
             item.add_marker(skip_slow)
         if item.get_closest_marker("gpu") and (problem := gpu_problem()):
             item.add_marker(pytest.mark.skip(reason=f"gpu: {problem}"))
+
+
+GROWTH_BYTES = 200 << 20
+"""A worker may grow by this much before it is asked to give back what it does not use."""
+
+
+class Memory:
+    """What this process has grown by, and what makes it shrink (Linux with glibc)."""
+
+    def __init__(self) -> None:
+        self.last = self.resident()
+
+    @staticmethod
+    def resident() -> int:
+        """Bytes in memory; 0 where nobody says."""
+        try:
+            pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        except OSError:
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def give_back(self) -> None:
+        """Collect what is no longer used, and return free pages to the system."""
+        gc.collect()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+        self.last = self.resident()
+
+
+MEMORY = Memory()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    if MEMORY.resident() > MEMORY.last + GROWTH_BYTES:
+        MEMORY.give_back()
 
 
 class Golden:
@@ -62,6 +109,12 @@ class Golden:
             )
             hint = "If the change is meant: pytest --update-golden, then review the diff."
             pytest.fail(f"{''.join(diff)}\n{hint}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def thorough(request) -> bool:
+    """Whether a test looks at everything, not at a sample: the slow tests are asked for."""
+    return runs_slow(request.config)
 
 
 @pytest.fixture

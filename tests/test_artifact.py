@@ -13,6 +13,7 @@ import search_programs as programs
 from prism.artifact import SCHEMA, format_artifact, load_artifact, parse_artifact, save_artifact
 from prism.errors import ParseError, UsageError
 from prism.search import SearchOptions, search
+from prism.verdict import ProofAxioms
 
 
 @pytest.fixture(scope="module")
@@ -173,3 +174,17 @@ def test_escape_codes_and_deep_nesting_are_refused(text):
     for hostile in ("\x1b[2J", "\ud800", json.loads("[" * 200 + "]" * 200)):
         with pytest.raises(ParseError, match=r"counters\.x.*(control|deep)"):
             parse_artifact(changed(text, lambda c, h=hostile: c["counters"].update(x=h)))
+
+
+def test_axioms_of_a_proof_come_back_and_nonsense_is_refused(text):
+    def said(axioms, *, minimal=True):
+        data = json.loads(text)
+        data["graphs"][0].update(axioms_used=axioms, axioms_used_minimal=minimal)
+        return parse_artifact(json.dumps(data)).graphs[0].proof
+
+    assert parse_artifact(text).graphs[0].proof is None
+    assert said(["sum-mul"]) == ProofAxioms(("sum-mul",), is_minimal=True)
+    assert said([], minimal=False) == ProofAxioms((), is_minimal=False)
+    for axioms in ([""], ["a b"], [3], "sum-mul", ["x" * 300], ["x"] * 20_000):
+        with pytest.raises(ParseError, match=r"graphs\[0\]\.axioms_used"):
+            said(axioms)

@@ -11,11 +11,12 @@ from tune.fake_target import FAULTS
 from tune.graphs import MATMUL, SQUARED, matmul_graph
 
 from prism import optimized_shapes
-from prism.errors import ParseError, SizeError, UsageError
+from prism.errors import KernelError, ParseError, SizeError, UsageError
 from prism.ir import MuGraph
 from prism.optimized import Optimized, Winner, compiled
 from prism.optimized_shapes import OptimizedShapes
 from prism.plugins import Group, load
+from prism.record import digest
 
 FAKE = f"{Path(__file__).parent / 'tune' / 'fake_target.py'}:FakeTarget"
 OFFLINE = FAKE.replace("FakeTarget", "OfflineTarget")
@@ -72,7 +73,10 @@ def test_another_shape_runs_the_config_of_the_nearest_one_with_one_warning(made,
     assert "n=3,d=25,h=41: not tuned, graph g0" in made.report()
 
 
-@pytest.mark.parametrize("fault", ["nan", "wrong tile", "does not compile", "emitter breaks"])
+GIVES_WAY = ("nan", "wrong tile", "overflows", "does not compile", "emitter breaks")
+
+
+@pytest.mark.parametrize("fault", GIVES_WAY)
 def test_a_like_kernel_that_is_not_right_gives_way_to_the_program(fault, rng):
     near = make(SIZES, target=FAKE.replace("FakeTarget", "FaultyTarget"))
     mu = replace(near.winner.mu, schedule=(("fault", FAULTS.index(fault)), ("delay_ms", 1)))
@@ -146,6 +150,34 @@ def test_saved_shapes_load_and_are_the_same(made, tmp_path, rng):
     again = OptimizedShapes.load(tmp_path, target=FAKE)
     assert again == made
     assert_right(again, WIDE, rng)
+
+
+def emitted_otherwise(folder):
+    """A saved kernel as another version of Prism would have emitted it."""
+    facts, kernel = folder / "optimized.json", folder / "kernel.py"
+    kernel.write_text(kernel.read_text() + "# older\n")
+    known = json.loads(facts.read_text()) | {"source_sha256": digest(kernel.read_text())}
+    facts.write_text(json.dumps(known))
+
+
+def test_a_shape_of_another_version_is_left_out_and_the_others_load(made, tmp_path, rng):
+    made.save(tmp_path)
+    emitted_otherwise(tmp_path / "shape1")
+    left_out = r"shape1: .* another kernel .* n=4,d=24,h=40.*optimize .* again .* other shapes are"
+    with pytest.warns(UserWarning, match=left_out) as seen:
+        again = OptimizedShapes.load(tmp_path, target=FAKE)
+    assert (len(seen), seen[0].filename) == (1, __file__)
+    assert again.shapes == made.shapes[:1]
+    with pytest.warns(UserWarning, match="is adapted"):
+        assert_right(again, WIDE, rng)
+
+
+def test_where_every_shape_is_of_another_version_loading_is_an_error(made, tmp_path):
+    made.save(tmp_path)
+    for number in range(2):
+        emitted_otherwise(tmp_path / f"shape{number}")
+    with pytest.raises(KernelError, match=r"shape0: .* emits another kernel"):
+        OptimizedShapes.load(tmp_path, target=FAKE)
 
 
 SPOILT = {

@@ -124,6 +124,15 @@ def test_wheel_and_sdist_carry_every_axiom_file(dist):
 
 
 @pytest.mark.slow
+def test_the_wheel_carries_every_grid(dist):
+    (wheel,) = dist.glob("*.whl")
+    folder = ROOT / "experiments" / "prism_experiments" / "grids"
+    grids = {f"prism_experiments/grids/{path.name}" for path in folder.iterdir() if path.suffix}
+    assert any(name.endswith("table2.toml") for name in grids)
+    assert grids <= set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.mark.slow
 def test_wheel_holds_nothing_but_our_packages(dist):
     (wheel,) = dist.glob("*.whl")
     version = PYPROJECT["project"]["version"]

@@ -102,12 +102,21 @@ def test_a_line_that_is_no_record_is_refused_with_the_reason(change, message):
         from_line(json.dumps(data))
 
 
-@pytest.mark.parametrize("field", sorted(json.loads(to_line(OK))))
+SINCE_CLUSTERS = {"host", "at_once"}
+
+
+@pytest.mark.parametrize("field", sorted(json.loads(to_line(OK)).keys() - SINCE_CLUSTERS))
 def test_a_record_without_a_field_is_refused(field):
     data = json.loads(to_line(OK))
     del data[field]
     with pytest.raises(ParseError):
         from_line(json.dumps(data))
+
+
+def test_a_record_from_before_clusters_ran_on_the_tuners_own_machine():
+    data = json.loads(to_line(replace(OK, host="node1", at_once=3)))
+    old = {name: value for name, value in data.items() if name not in SINCE_CLUSTERS}
+    assert from_line(json.dumps(old)) == OK
 
 
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda b: b.decode("latin-1")))

@@ -11,7 +11,6 @@ a dim like any other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
 
@@ -33,8 +32,6 @@ from prism.ir import (
     SGraph,
     SizeOf,
     all_sizes,
-    chunk,
-    is_legal_count,
     output_name,
     stack_dims,
     varies_along,
@@ -42,6 +39,8 @@ from prism.ir import (
 from prism_kernels.builder import Builder
 from prism_kernels.forms import in_range
 from prism_kernels.guards import OwnValues, own_values
+from prism_kernels.sites import Site, grid_of, pars_of, sites_of
+from prism_kernels.structure import Structure, resized, with_own_sizes
 from prism_kernels.tile import (
     Accumulate,
     Axis,
@@ -76,11 +75,26 @@ def lower(mu: MuGraph, *, has_library: bool = False) -> Lowered:
     """
     if not has_library and any(op.library for op in mu.graph.kernels):
         raise KernelError("a kernel is left to a library, and this target has none")
-    plain = tile_programs(mu)
-    nodes = [node for program in plain.programs for node in program.nodes]
-    if not any(isinstance(n, Map) and n.op == "exp" for n in nodes):
-        return plain
-    return in_range(plain, dict(mu.sizes), _own_values(mu.graph.program, mu.sizes))
+    sites = sites_of(mu)
+    pars = [pars_of(site) for site in sites]  # the counts are judged before the structure
+    made = _lowered(Structure.of(mu))
+    if isinstance(made, str):
+        raise KernelError(made)
+    return resized(made, sites[0].sizes, pars)
+
+
+@lru_cache(maxsize=1024)
+def _lowered(structure: Structure) -> Lowered | str:
+    """The tile programs of a structure, at the counts of one of its muGraphs; or a refusal."""
+    mu = structure.mu
+    try:
+        plain = tile_programs(mu)
+        nodes = [node for program in plain.programs for node in program.nodes]
+        if not any(isinstance(n, Map) and n.op == "exp" for n in nodes):
+            return plain
+        return in_range(plain, dict(mu.sizes), _own_values(mu.graph.program, mu.sizes))
+    except KernelError as error:
+        return str(error)
 
 
 @lru_cache(maxsize=64)
@@ -112,28 +126,11 @@ def tile_programs(mu: MuGraph) -> Lowered:
         KernelError: a kernel of the graph cannot be run; the message says why.
     """
     program, sizes = mu.graph.program, all_sizes(mu)
-    stacks = stack_dims(mu.graph)
     tensors = {output_name(k): _named(o.axes) for k, o in enumerate(program.outputs)}
     between = _between(mu.graph, sizes)
     tensors |= {t.name: t.dims for t in between}
-    programs = []
-    for k, (op, counts) in enumerate(zip(mu.graph.kernels, mu.par_sizes, strict=True)):
-        made = {dim: par for dim, (maker, par) in stacks.items() if maker == k}
-        programs.append(_tile_program(program, _Site(op, dict(counts), sizes, made, tensors)))
-    return connected(programs, between)
-
-
-@dataclass(frozen=True, slots=True)
-class _Site:
-    """A kernel to be lowered, and what there is to know of the graph around it."""
-
-    op: GraphOp
-    counts: Mapping[str, int]
-    sizes: Mapping[DataDim, int]
-    stacks: Mapping[DataDim, str]
-    """The stack dims that this kernel makes, and the grid dim each is along."""
-    tensors: Mapping[str, tuple[DataDim, ...]]
-    """The dims, as stored, of every tensor that some kernel may write."""
+    programs = [_tile_program(program, site, tensors) for site in sites_of(mu)]
+    return with_own_sizes(connected(programs, between), stack_dims(mu.graph).keys())
 
 
 def _between(graph: SGraph, sizes: Mapping[DataDim, int]) -> tuple[Intermediate, ...]:
@@ -165,11 +162,12 @@ def _between(graph: SGraph, sizes: Mapping[DataDim, int]) -> tuple[Intermediate,
     return tuple(out)
 
 
-def _tile_program(program: Program, site: _Site) -> TileProgram:
-    """The tile program of one kernel."""
+def _tile_program(
+    program: Program, site: Site, tensors: Mapping[str, tuple[DataDim, ...]]
+) -> TileProgram:
+    """The tile program of one kernel; `tensors`: the dims, as stored, of all that is written."""
     op, sizes = site.op, site.sizes
-    grid = tuple(_grid_dim(site, par.name) for par in op.grid)
-    loops = _loops(site, grid)
+    grid, loops = pars_of(site)
     builder = Builder(loops)
     ids: list[ValueId] = []
     for node in op.block.nodes:
@@ -187,7 +185,7 @@ def _tile_program(program: Program, site: _Site) -> TileProgram:
                     _check_iterations(node, site, loops, grid)
                 ids.append(_accumulate(builder, node, ids[operand]))
             case OutputSaver(operand=operand, target=target):
-                axes, store = _store(site, ids[operand], target, grid)
+                axes, store = _store(site, ids[operand], target, tensors[target], grid)
                 _check_output(builder, ids[operand], target, axes)
                 ids.append(builder.add(store, axes))
             case _:
@@ -255,7 +253,7 @@ def _accumulate(builder: Builder, node: Accumulator, operand: ValueId) -> ValueI
 
 
 def _check_iterations(
-    node: Accumulator, site: _Site, loops: tuple[Loop, ...], grid: tuple[GridDim, ...]
+    node: Accumulator, site: Site, loops: tuple[Loop, ...], grid: tuple[GridDim, ...]
 ) -> None:
     """A sum of equal values counts the iterations: each block must run all of them."""
     if len(loops) > 1:
@@ -273,81 +271,20 @@ def _check_iterations(
             )
 
 
-def _mapped_dim(site: _Site, par: str) -> DataDim | None:
-    """The data dim split along a parallel dim, by whatever tensor; a stack dim is not split."""
-    dims = {v.dim for v in site.op.mapping.true if v.par == par and v.dim not in site.stacks}
-    if len(dims) > 1:
-        raise KernelError(
-            f"{par} splits {' and '.join(sorted(dims))}: a parallel dim may split one data dim only"
-        )
-    return next(iter(dims), None)
-
-
-def _count(counts: Mapping[str, int], par: str, dim: DataDim | None, size: int) -> int:
-    if par not in counts:
-        raise KernelError(f"the muGraph gives no size for parallel dim {par!r}")
-    count = counts[par]
-    if count < 1 or (dim is not None and not is_legal_count(size, count)):
-        raise KernelError(
-            f"{par} cannot split {dim or 'nothing'} of size {size} in {count} chunks: "
-            "one would be empty"
-        )
-    return count
-
-
-def _grid_dim(site: _Site, par: str) -> GridDim:
-    dim = _mapped_dim(site, par)
-    size = 1 if dim is None else site.sizes[dim]
-    count = _count(site.counts, par, dim, size)
-    return GridDim(par, count, dim, chunk(size, count) if dim is not None else 0)
-
-
-def _loops(site: _Site, grid: tuple[GridDim, ...]) -> tuple[Loop, ...]:
-    out: list[Loop] = []
-    for par in site.op.loops:
-        dim = _mapped_dim(site, par.name)
-        size = 1 if dim is None else _looped_extent(site, par.name, dim, grid)
-        count = _count(site.counts, par.name, dim, size)
-        out.append(Loop(par.name, count, dim, chunk(size, count) if dim is not None else 0))
-    if len(out) > 1 and (None in {loop.dim for loop in out} or out[0].dim == out[1].dim):
-        what = " and ".join(f"{loop.name} cuts {loop.dim or 'nothing'}" for loop in out)
-        raise KernelError(f"{what}; two loops must cut different dims")
-    return tuple(out)
-
-
-def _looped_extent(site: _Site, loop: str, dim: DataDim, grid: tuple[GridDim, ...]) -> int:
-    """How many elements of its dim the loop runs over: all, or a block's chunk."""
-    looped = [v.tensor for v in site.op.mapping.true if v.par == loop]
-    split = {_grid_of(site.op, tensor, dim) for tensor in looped}
-    tiles = {g.name: g.tile for g in grid if g.count > 1}
-    extents = {par: tiles[par] for par in split if par in tiles}
-    if len(extents) > 1 or (extents and not split <= extents.keys()):
-        raise KernelError(
-            f"{loop} cuts {dim} of some tensors within the chunks of {' and '.join(extents)}, and "
-            "that of others otherwise; a loop has tiles of one size"
-        )
-    return next(iter(extents.values()), site.sizes[dim])
-
-
-def _grid_of(op: GraphOp, tensor: str, dim: DataDim) -> str | None:
-    """The grid dim that splits `dim` of `tensor`."""
-    names = [p.name for p in op.grid if op.mapping.dim_of(tensor, p.name) == dim]
-    if len(names) > 1:
-        raise KernelError(f"{' and '.join(names)} both split {dim} of {tensor}")
-    return names[0] if names else None
-
-
 def _input_axes(op: GraphOp, source: str, dims: tuple[DataDim, ...]) -> tuple[Axis, ...]:
     looped = {op.mapping.dim_of(source, p.name) for p in op.loops}
-    return tuple(Axis(d, _grid_of(op, source, d), d in looped) for d in dims)
+    return tuple(Axis(d, grid_of(op, source, d), d in looped) for d in dims)
 
 
 def _store(
-    site: _Site, operand: ValueId, target: str, grid: tuple[GridDim, ...]
+    site: Site,
+    operand: ValueId,
+    target: str,
+    dims: tuple[DataDim, ...],
+    grid: tuple[GridDim, ...],
 ) -> tuple[tuple[Axis, ...], Store]:
-    """A store and its axes in storage order; a stack dim is none of them."""
-    dims = site.tensors[target]
-    axes = tuple(Axis(d, _grid_of(site.op, target, d)) for d in dims if d not in site.stacks)
+    """A store and its axes in storage order, `dims`; a stack dim is none of them."""
+    axes = tuple(Axis(d, grid_of(site.op, target, d)) for d in dims if d not in site.stacks)
     stack = next(((d, site.stacks[d]) for d in dims if d in site.stacks), None)
     split = {a.grid for a in axes} | ({stack[1]} if stack else set())
     single = tuple(g.name for g in grid if g.name not in split and g.count > 1)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from prism.ir import AccumulatorKind, fused_groups
 from prism_kernels.tile import (
@@ -29,6 +30,7 @@ from prism_kernels.tile import (
     Axis,
     Contract,
     Load,
+    Loop,
     Map,
     Reduce,
     Running,
@@ -107,10 +109,18 @@ def space_of(program: TileProgram, i: ValueId) -> tuple[Axis, ...]:
 
 
 def form_nests(program: TileProgram, *, one_reduction: bool = False) -> Nests:
-    """Group the nodes.
+    """Group the nodes; how large tiles are does not matter.
 
     With `one_reduction`, no nest reduces along two different axes.
     """
+    loops = tuple(Loop(loop.name, 1, loop.dim) for loop in program.loops)
+    parts = (program.nodes, program.axes, program.stages)
+    return _formed(TileProgram(*parts, {}, (), loops, {}, {}), one_reduction)
+
+
+@lru_cache(maxsize=1024)
+def _formed(program: TileProgram, one_reduction: bool) -> Nests:  # noqa: FBT001 - a key
+    """The nests of a program without sizes."""
     users = program.users()
     sinks: dict[ValueId, ValueId] = {}
     slices: dict[ValueId, ValueId] = {}

@@ -13,31 +13,58 @@ import json
 import os
 import secrets
 import threading
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from prism.cache import writable_folder
+from prism.cache import CacheWarning, temporary_folder, writable_folder
 from prism.errors import KernelError
 
 KEY_BYTES = 32
+KEY_FILE = "kernel-seal.key"
 
 
 @cache
 def _key() -> bytes:
-    """This user's secret, made on first use; of processes that start at once the first wins."""
-    path = writable_folder() / "kernel-seal.key"
+    """This user's secret; where the cache cannot keep one, a temporary folder does.
+
+    Raises:
+        KernelError: that cannot keep one either.
+    """
+    path = writable_folder() / KEY_FILE
     try:
-        for _ in range(10):
-            if not path.exists():
-                _make_key(path)
-            key = path.read_bytes()
-            if len(key) == KEY_BYTES:
-                return key
-            path.unlink(missing_ok=True)  # broken: files sealed with it are lost, and made again
+        return _kept_key(path)
     except OSError as error:
-        raise KernelError(f"cannot keep a key in {path}: {error}; set PRISM_CACHE_DIR") from error
-    raise KernelError(f"cannot keep a key in {path}; set PRISM_CACHE_DIR")
+        instead = temporary_folder() / KEY_FILE
+        warnings.warn(
+            f"the key that seals kernels cannot be kept in {path} ({error}); {instead} is used. "
+            "Remove what lies there, or set PRISM_CACHE_DIR",
+            CacheWarning,
+            stacklevel=2,
+        )
+    try:
+        return _kept_key(instead)
+    except OSError as error:
+        raise KernelError(
+            f"cannot keep a key in {path} or {instead}: {error}; set PRISM_CACHE_DIR"
+        ) from error
+
+
+def _kept_key(path: Path) -> bytes:
+    """The key in a file, made on first use; of processes that start at once the first wins.
+
+    Raises:
+        OSError: the file can be neither read nor replaced.
+    """
+    for _ in range(10):
+        if not path.exists():
+            _make_key(path)
+        key = path.read_bytes()
+        if len(key) == KEY_BYTES:
+            return key
+        path.unlink(missing_ok=True)  # broken: files sealed with it are lost, and made again
+    raise FileExistsError(f"{path} is written by something else")
 
 
 def _make_key(path: Path) -> None:

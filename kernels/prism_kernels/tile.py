@@ -195,7 +195,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class TileProgram:
-    """What one block computes. `axes[i]` and `stages[i]` belong to node i."""
+    """What one block computes. `axes[i]` and `stages[i]` belong to node i.
+
+    Programs are keys of caches: what costs much to hash and seldom tells two apart is left out.
+    """
 
     nodes: tuple[TileNode, ...]
     axes: tuple[tuple[Axis, ...], ...]
@@ -216,9 +219,11 @@ class TileProgram:
 
     def loop_of(self, axis: Axis) -> int | None:
         """The number of the loop that cuts an axis."""
-        if not axis.looped:
-            return None
-        return next((k for k, loop in enumerate(self.loops) if loop.dim == axis.dim), None)
+        if axis.looped:
+            for k, loop in enumerate(self.loops):
+                if loop.dim == axis.dim:
+                    return k
+        return None
 
     def looped_axis(self, number: int) -> Axis | None:
         """An axis that a loop cuts; there is none where all tiles were inputs put side by side."""

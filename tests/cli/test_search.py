@@ -177,3 +177,17 @@ def test_a_search_without_is_for_all(prism_json):
 )
 def test_sizes_and_targets_that_are_not_there_are_refused(prism, options, parts):
     assert_refused(prism("search", "matmul", *options), *parts)
+
+
+def test_axioms_are_found_for_as_many_graphs_as_were_asked_for(prism_json, prism, tmp_path):
+    saved = tmp_path / "art.json"
+    limits = ("--max-kernels", "1", "--max-ops", "6")
+    answer = prism_json("search", "matmul", *limits, "--explain", "1", "-o", str(saved))
+    first, *rest = [g for g in answer["graphs"] if not g["is_fallback"]]
+    assert "matmul-unfold" in first["axioms_used"]
+    assert first["axioms_used_minimal"] is True
+    assert rest
+    assert not any("axioms_used" in graph for graph in rest)
+    shown = prism("show", str(saved), "--graph", first["id"])
+    assert f"# proved with {', '.join(first['axioms_used'])} (none can be left out)" in shown.stdout
+    assert "# proved" not in prism("show", str(saved), "--graph", rest[0]["id"]).stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from kernels.cases import (
@@ -32,7 +34,7 @@ from kernels.programs import (
 )
 
 from prism.ir import evaluate_graph, parse_program
-from prism_kernels.cpu import device
+from prism_kernels.cpu import device, registers
 
 SIZES = {
     "even": ({"n": 8, "d": 256, "h": 192}, {"x": 2, "y": 2, "i": 4}),
@@ -55,7 +57,9 @@ def test_every_form_of_rmsnorm_is_right_at_every_size(compiled, rng, form, sizes
     assert_computes(compiled(mu, dtype), program, arguments, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("options", [{"KB": 4}, {"KB": 16, "NV": 1}, {"NV": 4}, {"MR": 3}])
+@pytest.mark.parametrize(
+    "options", [{"KB": 4}, {"KB": 32}, {"KB": 16, "NV": 1}, {"NV": 4}, {"MR": 3}]
+)
 def test_schedule_options_do_not_change_the_result(compiled, rng, options):
     sizes = {"n": 8, "d": 500, "h": 1100}
     mu = mugraph(
@@ -242,6 +246,50 @@ def test_a_sum_that_grows_in_memory_is_no_output_with_far_rows(cpu, columns, row
     assert ("_fetch(offset(out0," in text) is not rows_are_far
 
 
+SHORT_ROWS = {
+    "whole vectors": {"b": 2, "g": 4, "l": 96, "d": 16, "e": 128},
+    "five rows in passes of two": {"b": 2, "g": 5, "l": 70, "d": 16, "e": 112},
+    "a vector with a rest": {"b": 1, "g": 3, "l": 50, "d": 7, "e": 67},
+}
+
+
+@pytest.mark.parametrize("loop", [None, "l"])
+@pytest.mark.parametrize("sizes", SHORT_ROWS.values(), ids=SHORT_ROWS)
+def test_short_rows_are_met_in_blocks_that_the_first_cache_holds(  # noqa: PLR0917 - fixtures
+    cpu, compiled, rng, monkeypatch, sizes, loop
+):
+    monkeypatch.setattr(registers, "LONG_STREAM_BYTES", 1 << 10)
+    monkeypatch.setattr(registers, "PASS_BYTES", 4 << 10)
+    mu = mugraph(ATTENTION, sizes, {"x": "b"}, loop, {"x": sizes["b"], "i": 2})
+    if device.vector_registers() >= 32:
+        assert re.search(r"for k\d+ in range", cpu.emit(mu, "float32").text)
+    arguments = random_arguments(ATTENTION, sizes, rng)
+    assert_computes(compiled(mu), ATTENTION, arguments, TOLERANCE["float32"])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 4000), (4, 900)])
+def test_what_is_read_again_is_fetched_an_iteration_ahead(cpu, compiled, rng, rows, columns):
+    sizes = {"n": 40 * rows, "d": columns}
+    mu = mugraph(SOFTMAX, sizes, {"x": "n"}, "n", {"x": 2, "i": 20})
+    assert "fetch(offset(" in cpu.emit(mu, "float32").text
+    small = mugraph(SOFTMAX, {"n": 40, "d": 100}, {"x": "n"}, "n", {"x": 2, "i": 20})
+    assert "fetch(" not in cpu.emit(small, "float32").text, "it sits in a cache"
+    arguments = random_arguments(SOFTMAX, sizes, rng)
+    assert_computes(compiled(mu), SOFTMAX, arguments, TOLERANCE["float32"])
+
+
+def test_pieces_of_rows_are_fetched_and_whole_rows_left_to_the_processor(
+    cpu, compiled, rng, monkeypatch
+):
+    monkeypatch.setattr(registers, "LONG_STREAM_BYTES", 1 << 10)
+    sizes = {"n": 9, "d": 103, "h": 37}
+    arguments = random_arguments(LINEAR, sizes, rng)
+    for loop, is_fetched in (("d", True), ("h", False)):
+        mu = mugraph(LINEAR, sizes, {"x": "h"}, loop, {"x": 2, "i": 3})
+        assert ("_fetch(" in cpu.emit(mu, "float32").text) is is_fetched
+        assert_computes(compiled(mu), LINEAR, arguments, TOLERANCE["float32"])
+
+
 SCALED = parse_program("""
 program scaled
   dims n, d
@@ -257,6 +305,8 @@ LARGE = {
     "rows that start anywhere": ({"n": 7, "d": 333}, {"x": 2}, None),
     "a loop over rows": ({"n": 12, "d": 301}, {"x": 2, "i": 3}, "n"),
     "rows in pieces": ({"n": 5, "d": 701}, {"x": 2, "y": 2}, None),
+    "long rows": ({"n": 4, "d": 3072}, {"x": 2, "i": 2}, "n"),
+    "long rows that start anywhere": ({"n": 3, "d": 2311}, {"x": 2}, None),
 }
 
 

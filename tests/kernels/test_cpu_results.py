@@ -1,21 +1,22 @@
-"""Arrays for results: large ones use memory again, but never memory that somebody can reach."""
+"""Arrays for results: they are used again, but never one that somebody can reach."""
 
 from __future__ import annotations
 
 import gc
+import warnings
 
 import numpy as np
 import pytest
 
-from prism_kernels.cpu.results import KEPT, REUSED_BYTES, Results
+from prism_kernels.cpu.results import KEPT, Result
 
-SHAPE = (REUSED_BYTES // 4,)
 SINGLE = np.dtype(np.float32)
+SHAPES = [(6, 8), (1 << 9, 1 << 10)]
 
 
-@pytest.fixture
-def results():
-    return Results(1)
+@pytest.fixture(params=SHAPES, ids=["small", "large"])
+def result(request):
+    return Result(request.param, SINGLE)
 
 
 def address(array):
@@ -34,46 +35,66 @@ def views(array):
     }
 
 
-def test_memory_of_a_dropped_result_is_used_again(results):
-    first = address(results.empty(SHAPE, SINGLE))
-    assert address(results.empty(SHAPE, SINGLE)) == first
+def test_an_array_that_was_dropped_is_used_again(result):
+    first = address(result.array())
+    assert address(result.array()) == first
 
 
-def test_a_loop_that_holds_one_result_takes_turns_between_two(results):
+def test_a_loop_that_holds_one_result_takes_turns_between_two(result):
     held, seen = None, set()
     for _ in range(10):
-        held = results.empty(SHAPE, SINGLE)
+        held = result.array()
         seen.add(address(held))
     assert len(seen) == KEPT
 
 
-@pytest.mark.parametrize("how", views(np.empty(4, np.float32)))
-def test_memory_that_a_view_reaches_is_not_used_again(results, how):
-    array = results.empty(SHAPE, SINGLE)
+@pytest.mark.parametrize("how", views(np.empty((4, 4), np.float32)))
+def test_memory_that_a_view_reaches_is_not_used_again(result, how):
+    array = result.array()
     array[:] = 1.0
     view = views(array)[how]()
     del array
     gc.collect()
     for _ in range(3):
-        other = results.empty(SHAPE, SINGLE)
+        other = result.array()
         other[:] = 2.0
         assert not np.shares_memory(np.asarray(view), other)
     assert (np.asarray(view).view(np.float32) == 1.0).all()
 
 
-def test_results_that_are_held_are_all_different(results):
-    held = [results.empty(SHAPE, SINGLE) for _ in range(5)]
+def test_results_that_are_held_are_all_different(result):
+    held = [result.array() for _ in range(5)]
     assert len({address(array) for array in held}) == 5
 
 
-def test_memory_of_another_size_is_not_used(results):
-    results.empty(SHAPE, SINGLE)
-    assert results.empty((2 * SHAPE[0],), SINGLE).shape == (2 * SHAPE[0],)
+def turned(array):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        array.shape = array.shape[::-1]
 
 
-@pytest.mark.parametrize("shape", [(3,), (), (0, 5), SHAPE])
-def test_every_result_starts_on_a_cache_line(results, shape):
-    array = results.empty(shape, np.dtype(np.float64))
+CHANGES = {
+    "shape": turned,
+    "dtype": lambda array: setattr(array, "dtype", np.int32),
+    "locked": lambda array: array.setflags(write=False),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("how", CHANGES)
+def test_an_array_that_was_changed_in_place_is_not_used_again(result, how):
+    array = result.array()
+    shape = array.shape
+    CHANGES[how](array)
+    del array
+    again = result.array()
+    assert (again.shape, again.dtype) == (shape, SINGLE)
+    assert again.flags.writeable
+
+
+@pytest.mark.parametrize("shape", [(3,), (), (0, 5), SHAPES[1]])
+def test_every_result_starts_on_a_cache_line(shape):
+    array = Result(shape, np.dtype(np.float64)).array()
     assert address(array) % 64 == 0
     assert array.shape == shape
     assert array.flags.writeable

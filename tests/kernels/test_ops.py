@@ -94,6 +94,17 @@ def assert_right(op, arguments, out):
     np.testing.assert_array_equal(out[infinite], expected[infinite])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exp_is_right_up_to_the_largest_number_and_infinite_past_it(compiled, dtype):
+    limit = np.log(np.finfo(dtype).max.astype(np.longdouble)).astype(dtype)
+    step = np.spacing(limit)
+    x = np.array([limit - step, limit + step, -np.inf, np.inf, np.nan, 0.0], dtype)
+    (out,) = compiled(mugraph(elementwise_program("exp"), {"n": x.size}), dtype)(x)
+    exact = np.exp(x[0].astype(np.longdouble))
+    assert abs(out[0] / exact - 1) <= 2 * np.finfo(dtype).eps
+    np.testing.assert_array_equal(out[1:], np.array([np.inf, 0.0, np.inf, np.nan, 1.0], dtype))
+
+
 @pytest.mark.parametrize("op", ["sum", "mean", "max"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dim", ["n", "d"])

@@ -25,13 +25,12 @@ from kernels.programs import (
     assert_computes,
     random_arguments,
 )
-from numba.core.caching import NullCache
 
+from prism.cache import CacheWarning
 from prism.errors import KernelError
 from prism.protocols import Device, Target
 from prism_kernels import seal as seal_module
 from prism_kernels.cpu import device as device_module
-from prism_kernels.cpu import launch as launch_module
 from prism_kernels.cpu.emit_file import emit_file
 from prism_kernels.cpu.places import plan
 from prism_kernels.cpu.registers import Registers
@@ -143,6 +142,23 @@ def test_a_missing_or_broken_key_is_made_anew_and_kept(tmp_path, monkeypatch, co
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_key_that_cannot_be_kept_in_the_cache_lies_in_a_temporary_folder(tmp_path, monkeypatch):
+    spoilt, instead = tmp_path / "cache", tmp_path / "temporary"
+    (spoilt / "kernel-seal.key").mkdir(parents=True)
+    instead.mkdir()
+    monkeypatch.setattr(seal_module, "writable_folder", lambda: spoilt)
+    monkeypatch.setattr(seal_module, "temporary_folder", lambda: instead)
+    make = seal_module._key.__wrapped__
+    with pytest.warns(CacheWarning, match=r"kernel-seal\.key .*Remove what lies there") as seen:
+        key = make()
+    assert len(seen) == 1
+    assert (instead / "kernel-seal.key").read_bytes() == key
+    (instead / "kernel-seal.key").unlink()
+    (instead / "kernel-seal.key").mkdir()
+    with pytest.warns(CacheWarning), pytest.raises(KernelError, match="set PRISM_CACHE_DIR"):
+        make()
+
+
 def test_a_file_of_another_runtime_is_refused(cpu, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("prism_kernels.cpu.target.runtime_digest", lambda: "older")
@@ -177,11 +193,6 @@ class Planted:
         return open, (self.path, "w")
 
 
-def test_the_launcher_keeps_no_machine_code_on_disk():
-    used = ("_launch_parallel", "_launch_range", "_read_serially", "_read_parts")
-    assert all(isinstance(getattr(launch_module, name)._cache, NullCache) for name in used)
-
-
 def test_a_lost_key_makes_kernels_anew_and_they_load(cpu, tmp_path, monkeypatch):
     monkeypatch.setattr(seal_module, "writable_folder", lambda: tmp_path)
     names = []
@@ -195,11 +206,8 @@ def test_a_lost_key_makes_kernels_anew_and_they_load(cpu, tmp_path, monkeypatch)
     assert names[0][1] == names[1][1]
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("NUMBA_NUM_THREADS", "0"), ("NUMBA_THREADING_LAYER", "bogus")],
-)
-def test_threads_that_numba_cannot_start_are_a_message(setting, value):
+@pytest.mark.parametrize(("setting", "value"), [("NUMBA_NUM_THREADS", "0")])
+def test_a_number_of_threads_that_cannot_be_is_a_message(setting, value):
     code = "from prism.plugins import Group, load; load(Group.TARGET, 'cpu')"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -399,6 +407,16 @@ def test_an_accumulator_that_is_read_more_often_is_predicted_slower(estimated):
     grid, counts = {"x": "h"}, {"x": 2, "i": 8}
     few, many = (estimated(MATMUL, BIG, grid, "d", counts, KB=kb) for kb in (4, 16))
     assert few > many
+
+
+def test_rows_of_a_k_block_that_share_sets_of_the_cache_are_predicted_slower(estimated):
+    """Rows of 16 KB do, in blocks of more rows than L1 has ways; rows of 16 KB + 4 do not."""
+    grid, counts = {"x": "h"}, {"x": 2, "i": 8}
+    few, more, most = (estimated(MATMUL, BIG, grid, "d", counts, KB=kb) for kb in (8, 16, 32))
+    assert few < more < most
+    odd = BIG | {"h": 4097}
+    few, more, most = (estimated(MATMUL, odd, grid, "d", counts, KB=kb) for kb in (8, 16, 32))
+    assert few > more > most
 
 
 # -- the text

@@ -101,8 +101,11 @@ def test_what_they_are_made_from_is_right_and_proved(name, axioms):
 
 # --- nobody takes one ---------------------------------------------------------------------------
 
-PART = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
-"""Of a file one mutant in seven, or all."""
+
+@pytest.fixture
+def every(thorough):
+    """Of a file one mutant in seven, or all."""
+    return 1 if thorough else 7
 
 
 def in_company(found, every):
@@ -111,7 +114,6 @@ def in_company(found, every):
     return [graph for m in some for graph in (m.graph, found.right[m.name.partition(".")[0]])]
 
 
-@PART
 @pytest.mark.parametrize("name", NAMES)
 def test_no_mutant_is_proved_in_the_company_of_right_graphs(name, every, axioms):
     found = family(name)
@@ -121,7 +123,6 @@ def test_no_mutant_is_proved_in_the_company_of_right_graphs(name, every, axioms)
     assert set(verdicts[1::2]) == {Verdict.PROVED}
 
 
-@PART
 @pytest.mark.parametrize("name", NAMES)
 def test_no_mutant_is_proved_alone(name, every, axioms):
     for mutant in family(name).mutants[1 % every :: every]:
@@ -129,7 +130,6 @@ def test_no_mutant_is_proved_alone(name, every, axioms):
         assert verdict is not Verdict.PROVED, (mutant.name, str(mutant.witness))
 
 
-@PART
 @pytest.mark.parametrize("name", NAMES)
 def test_no_mutant_is_admitted(name, every, axioms):
     program = family(name).program
@@ -185,9 +185,9 @@ def as_program(graph) -> Program:
     )
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
-def test_no_mutant_of_a_program_is_equal_to_it(name, count, axioms):
+def test_no_mutant_of_a_program_is_equal_to_it(name, thorough, axioms):
+    count = 40 if thorough else 2
     program = family(name).program
     own = program_graph(program)
     made = {text: graph for kind in KINDS for text, graph in made_from(own, kind).items()}

@@ -11,15 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from prism.errors import KernelError
 from prism.protocols import Device
+from prism_kernels.cpu.ahead import fetched_ahead
 from prism_kernels.cpu.contraction import Contraction, Form
 from prism_kernels.cpu.library import LibraryCall
-from prism_kernels.cpu.places import Plan, Planned
+from prism_kernels.cpu.places import Plan, Planned, plan
 from prism_kernels.cpu.registers import (
     FEW_ROWS_K_BLOCKS,
+    AxpyBlocks,
     Registers,
     axpy_blocks,
     dot_height,
@@ -51,9 +54,18 @@ RESTART_BYTES = 600
 """What the prefetchers lose each time a stream continues somewhere else."""
 BANDWIDTH_GBPS = {"L1": 150.0, "L2": 110.0, "L3": 25.0}
 """Of one thread."""
-FMA_PER_S = {Form.AXPY: 7e9, Form.DOT: 3.4e9, Form.LOOPS: 1.5e9}
+FMA_PER_S = {Form.AXPY: 3.5e9, Form.DOT: 3.4e9, Form.LOOPS: 1.5e9}
 """Vector multiply-adds of one thread."""
 VECTOR_OPS_PER_S = 3.5e9
+NARROW_FACTOR = 1.3
+"""How much longer multiply-adds take in a register block of one vector, where each reads its own
+element of the row operand: 8 rows in k-blocks of 8 take from 0.9 to 1.25 of what 16 do."""
+WAY_BYTES = 4096
+"""A way of L1 is a page, so that addresses need not be translated before a set is chosen."""
+LINE_BYTES = 64
+CONFLICT_GBPS = 75.0
+"""What it costs that twice as many rows of a stream share sets of L1 as it has ways: as much as
+reading the stream at this rate."""
 SWITCH_S = 4e-3
 """When kernels of ours and the library's take turns: the threads of each go on spinning for a
 while after their work, where the other's want to run (measured: 4-20 ms)."""
@@ -93,11 +105,17 @@ def check_resources(
             f"the tensors between its kernels need {size >> 20} MB, more than "
             f"{WORKSPACE_LIMIT_BYTES >> 20} MB; use fewer blocks along stacked grid dims"
         )
-    for program in (plan.program for plan in plans):
-        for tensor in (*program.inputs.values(), *program.outputs.values()):
-            elements = math.prod(program.sizes[dim] for dim, _ in tensor.strides)
-            if elements * widths.computed > _LARGEST_OFFSET:
-                raise KernelError(f"{tensor.name} has {elements} elements: 64-bit offsets overflow")
+    for kernel in plans:
+        _check_offsets(kernel.program, widths.computed)
+
+
+@lru_cache(maxsize=2048)
+def _check_offsets(program: TileProgram, width: int) -> None:
+    """Refuse arrays with elements that 64 bits cannot address."""
+    for tensor in (*program.inputs.values(), *program.outputs.values()):
+        elements = math.prod(program.sizes[dim] for dim, _ in tensor.strides)
+        if elements * width > _LARGEST_OFFSET:
+            raise KernelError(f"{tensor.name} has {elements} elements: 64-bit offsets overflow")
 
 
 def schedules(plans: Sequence[Planned], registers: Registers) -> dict[str, tuple[int, ...]]:
@@ -117,17 +135,26 @@ def schedules(plans: Sequence[Planned], registers: Registers) -> dict[str, tuple
 def estimate(plans: Sequence[Planned], registers: Registers, device: Device) -> float:
     """Predicted seconds of one run from cold caches, kernel after kernel."""
     total = 0.0
-    warm: set[str] = set()
-    for plan in plans:
-        if isinstance(plan, LibraryCall):
-            total += _library_seconds(plan, registers, device)
+    warm: frozenset[str] = frozenset()
+    for kernel in plans:
+        if isinstance(kernel, LibraryCall):
+            total += _library_seconds(kernel, registers, device)
         else:
-            total += _Model(plan, registers, device, frozenset(warm)).seconds()
-        warm |= _left_in_cache(plan.program, registers.widths, device.l3_bytes)
+            read = warm.intersection(kernel.program.inputs)
+            total += _kernel_seconds(kernel.program, registers, device, read)
+        warm |= _left_in_cache(kernel.program, registers.widths, device.l3_bytes)
     if device.threads > 1:
         libraries = [isinstance(plan, LibraryCall) for plan in plans]
         total += SWITCH_S * sum(a != b for a, b in pairwise(libraries))
     return total
+
+
+@lru_cache(maxsize=8192)
+def _kernel_seconds(
+    program: TileProgram, registers: Registers, device: Device, warm: frozenset[str]
+) -> float:
+    """Predicted seconds of one kernel of ours; configs of several kernels share many."""
+    return _Model(plan(program, registers.widths), registers, device, warm).seconds()
 
 
 def _library_seconds(call: LibraryCall, registers: Registers, device: Device) -> float:
@@ -142,7 +169,8 @@ def _library_seconds(call: LibraryCall, registers: Registers, device: Device) ->
     return LAUNCH_S + max(memory, products / (FMA_PER_S[Form.AXPY] * device.threads))
 
 
-def _left_in_cache(program: TileProgram, widths: Widths, l3_bytes: int) -> set[str]:
+@lru_cache(maxsize=2048)
+def _left_in_cache(program: TileProgram, widths: Widths, l3_bytes: int) -> frozenset[str]:
     """The arrays that a kernel touched and that may still be in the last cache after it."""
     out: set[str] = set()
     for i, node in enumerate(program.nodes):
@@ -156,7 +184,7 @@ def _left_in_cache(program: TileProgram, widths: Widths, l3_bytes: int) -> set[s
         elements = math.prod(program.sizes[dim] for dim, _ in tensor.strides)
         if elements * widths.of_value(program, i) <= l3_bytes:
             out.add(name)
-    return out
+    return frozenset(out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +213,12 @@ class _Model:
         self.blocks = math.prod(g.count for g in self.program.grid)
         self.threads = min(device.threads, self.blocks)
         self.seen: set[str] = set()
+        self.ahead = fetched_ahead(plan, registers)
 
     def seconds(self) -> float:
         waves = -(-self.blocks // self.device.threads)
         block = sum(self._nest(nest) for nest in self.plan.nests.nests)
+        block -= sum(self._hidden(nest) for nest in self.ahead)
         return LAUNCH_S + waves * (block + BLOCK_S)
 
     def _nest(self, nest: Nest) -> float:
@@ -199,6 +229,13 @@ class _Model:
         else:
             traffic = self._elementwise(nest, trips)
         return traffic.seconds + trips * NEST_S
+
+    def _hidden(self, nest: Nest) -> float:
+        """Seconds of reading from memory behind a nest's arithmetic, which fetches meanwhile."""
+        trips, axes = self.program.trips(nest.stage), self.program.axes
+        values = [a.value for a in self.ahead[nest]]
+        size = sum(self.program.elements(axes[v]) * self._width(v) for v in values) * trips
+        return 0.5 * min(size / self._stream(), self._elementwise(nest, trips).compute_s)
 
     def _elementwise(self, nest: Nest, trips: int) -> _Traffic:
         elements = self.program.elements(nest.space) * trips
@@ -226,11 +263,11 @@ class _Model:
             self.program.elements(axes) for axes in (c.rows, c.columns, c.batch, (c.depth,))
         )
         lanes = self.registers.lanes
-        products = rows * batch * trips
+        products: float = rows * batch * trips
         memory = self._access(c.row, trips)
         match c.form:
             case Form.AXPY:
-                products *= depth * -(-columns // lanes)
+                products *= depth * -(-columns // lanes) * self._narrowness(c, columns)
                 memory += self._axpy_memory(c, rows, columns, depth, trips * batch)
             case Form.DOT:
                 # a few more at the end, to add up the lanes
@@ -267,7 +304,28 @@ class _Model:
             k_blocks = -(-depth // blocks.k_block)
             seconds += self._move(rows * columns * self.bytes, 2 * k_blocks * trips)
         size = self.program.elements(self.program.axes[c.stream]) * self._width(c.stream)
-        return seconds + self._move(size, trips * (-(-rows // blocks.rows) - 1))
+        seconds += self._conflicts(c, blocks) * size * trips / (CONFLICT_GBPS * 1e9)
+        again = trips * (-(-rows // blocks.rows) - 1)
+        parts = -(-depth // blocks.k_block) if blocks.k_block else 1
+        return seconds + self._move(size // parts, again * parts)
+
+    def _narrowness(self, c: Contraction, columns: int) -> float:
+        """How many times as long multiply-adds take as in a register block of several vectors."""
+        is_narrow = axpy_blocks(self.program, c, self.registers).vectors == 1
+        return NARROW_FACTOR if is_narrow and columns > self.registers.lanes else 1.0
+
+    def _conflicts(self, c: Contraction, blocks: AxpyBlocks) -> float:
+        """How many times as many rows as fit push each other's next line out of the L1 cache.
+
+        That of rows a multiple of a way apart is in the same set; there is no next line where a row
+        is taken line by line.
+        """
+        width = self._width(c.stream)
+        if blocks.vectors * self.registers.lanes * width <= LINE_BYTES:
+            return 0.0
+        stride = self._strides(c.stream)[c.depth.dim] * width
+        sets = WAY_BYTES // max(LINE_BYTES, math.gcd(WAY_BYTES, stride))
+        return max(0.0, blocks.k_block / (self.device.l1_bytes // WAY_BYTES * sets) - 1)
 
     # -- memory
 

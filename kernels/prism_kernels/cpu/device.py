@@ -15,13 +15,13 @@ from pathlib import Path
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
-from numba import config, get_num_threads
 from numpy.typing import NDArray
 
 from prism.cache import writable_folder, write_atomically
 from prism.errors import UsageError
 from prism.protocols import Device
 from prism_kernels.cpu.launch import read_all
+from prism_kernels.cpu.team import TEAM
 
 _DEFAULT_CACHES = (32 << 10, 1 << 20, 32 << 20)
 _STREAM_BYTES = 128 << 20
@@ -54,7 +54,7 @@ def vector_registers() -> int:
 def device() -> Device:
     """The machine at hand."""
     l1, l2, l3 = _cache_sizes()
-    threads = get_num_threads()
+    threads = TEAM.threads
     return Device(
         name=_processor_name(),
         threads=threads,
@@ -157,4 +157,4 @@ def _stream_gbps(threads: int) -> float:
 
 def maximum_threads() -> int:
     """The most threads a launch can use in this process."""
-    return int(config.NUMBA_NUM_THREADS)
+    return TEAM.threads

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prism.ir import AccumulatorKind, DataDim
+from prism_kernels.cpu.ahead import fetched_ahead
 from prism_kernels.cpu.contraction import Form
 from prism_kernels.cpu.emit_contraction import emit_contraction
 from prism_kernels.cpu.emit_nest import emit_nest, identity
@@ -42,6 +43,7 @@ class _Block:
         self.plan = w.plan
         self.program = w.program
         w.streamed = streamed_values(w.plan, registers)
+        w.ahead = fetched_ahead(w.plan, registers)
 
     def emit(self) -> None:
         self._grid()

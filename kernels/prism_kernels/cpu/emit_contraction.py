@@ -12,9 +12,15 @@ from dataclasses import dataclass, replace
 
 from prism.ir import DataDim
 from prism_kernels.cpu.contraction import Contraction, Form
-from prism_kernels.cpu.emit_nest import rescale
 from prism_kernels.cpu.places import Place
-from prism_kernels.cpu.registers import Registers, axpy_blocks, dot_height, dot_rows
+from prism_kernels.cpu.registers import (
+    Registers,
+    axpy_blocks,
+    dot_height,
+    dot_rows,
+    rows_ahead,
+)
+from prism_kernels.cpu.rescaling import rescale
 from prism_kernels.cpu.writer import Extent, Writer
 from prism_kernels.tile import Axis, ValueId
 
@@ -238,6 +244,10 @@ class _Emit:
         tail = not isinstance(self.depth, int) or self.depth % w.lanes != 0
         name = f"dot_{rows}x{count}" + "_add" * self.accumulates + "_tail" * tail
         options = ", add=True" * self.accumulates + f", tail={tail}"
+        row = self.columns.stride(self.stream)
+        if row != self.depth and (ahead := rows_ahead(w.program, c, self.regs) * row):
+            name += "_fetch"
+            options += f", ahead={ahead}"
         w.kernel(name, f"dot({rows}, {count}, lanes={w.lanes}, dtype={w.dtype!r}{options})")
         arguments = (
             self._pointer(self.result, self.i, at),

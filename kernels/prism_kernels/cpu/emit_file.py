@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from prism.dtypes import computed_in
-from prism_kernels.cpu import copies, formats, functions, intrinsics, stores, vector
+from prism_kernels.cpu import copies, fetches, formats, functions, intrinsics, stores, vector
 from prism_kernels.cpu.emit_block import emit_block
 from prism_kernels.cpu.library import LibraryCall, emit_call
 from prism_kernels.cpu.places import Planned
@@ -113,6 +113,7 @@ def _imports(code: str) -> str:
     for module, functions_of in (
         ("vector", {"axpy", "dot"}),
         ("stores", {"fence", "stream_out"}),
+        ("fetches", {"fetch_row"}),
         ("copies", _COPIES),
     ):
         if found := called & functions_of:
@@ -125,6 +126,6 @@ def runtime_digest() -> str:
     """A digest of the modules that emitted files import: machine code made with others is stale."""
     sources = (
         Path(str(m.__file__)).read_bytes()
-        for m in (copies, formats, functions, intrinsics, stores, vector)
+        for m in (copies, fetches, formats, functions, intrinsics, stores, vector)
     )
     return hashlib.sha256(b"\0".join(sources)).hexdigest()[:12]

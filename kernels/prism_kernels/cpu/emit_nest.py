@@ -9,13 +9,13 @@ accumulator of the loop, before the loop: filling it inside the body would drop 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
 from typing import assert_never
 
 from prism.ir import AccumulatorKind
 from prism_kernels.cpu.places import Place, output_pointer
-from prism_kernels.cpu.writer import Writer
+from prism_kernels.cpu.rescaling import rescale
+from prism_kernels.cpu.writer import Extent, Writer
 from prism_kernels.expressions import IN_ANY_ORDER, expression
 from prism_kernels.nests import Nest
 from prism_kernels.tile import (
@@ -37,6 +37,12 @@ _IDENTITY = {"sum": "real(0.0)", "max": "-INF"}
 PART = 4096
 """Elements of a longer row that are added up apart: each addition to a long sum loses what is
 below its last digit (a mean of 100,000 float32 numbers: 1.5e-5 of it)."""
+FETCHED = 128
+"""Elements of a row between which as many are fetched; where more are asked for at once, what
+needs one of the first waits for all (row softmax: 10 % slower with 256, 25 % with 1024)."""
+WRITTEN = 1024
+"""Elements of a row that are put together and written past the caches at once (measured: 256 are
+slower than to write as usual)."""
 
 
 def emit_nest(w: Writer, nest: Nest) -> None:
@@ -47,31 +53,6 @@ def emit_nest(w: Writer, nest: Nest) -> None:
 def identity(kind: AccumulatorKind) -> str:
     """What an accumulator starts from."""
     return _IDENTITY["sum" if kind is AccumulatorKind.SUM else "max"]
-
-
-def rescale(w: Writer, i: ValueId) -> None:
-    """Multiply accumulator i by the drift of its range references, where they moved."""
-    node = w.program.nodes[i]
-    if not isinstance(node, Accumulate):
-        return
-    place, axes = w.plan.places[i], w.program.axes[i]
-    for m, c in node.scales:
-        drift, drift_axes = w.plan.drifts[m, c], w.program.axes[m]
-        rest = [a for a in axes if a not in drift_axes]
-        with w.loops(drift_axes):
-            w.line(f"drift = {w.load(drift, drift_axes)}")
-            with w.block("if drift != real(1.0):"), ExitStack() as loops:
-                given = {}
-                for axis in sorted(rest, key=lambda a: -place.strides[a.dim]):
-                    if node.kind is AccumulatorKind.CONCAT and axis.dim == node.dim:
-                        # only the tiles written so far
-                        given[axis.dim] = f"i_{w.name(axis.dim)}"
-                        start = w.loop_start(w.program.ended(i))
-                        loops.enter_context(w.block(f"for {given[axis.dim]} in range({start}):"))
-                    else:
-                        loops.enter_context(w.loops([axis]))
-                at = f"{w.pointer(place)}, {w.index(place, axes, given)}"
-                w.line(f"store({at}, load({at}) * drift)")
 
 
 class _Nest:
@@ -85,18 +66,23 @@ class _Nest:
         self.rows: dict[str, str] = {}
         """Pointer expression without the innermost index -> the variable that holds it."""
         self.order = self._loop_order()
-        self.streamed = [i for i in nest.nodes if i in w.streamed and self._is_row(i)]
+        self.ahead = [a for a in w.ahead.get(nest, ()) if self._is_along(a.value)]
+        self.streamed = [i for i in nest.nodes if i in w.streamed and self._is_along(i)]
         self.reductions = [i for i in nest.nodes if self._reduced_axis(i) is not None]
         # those along the innermost loop
         self.local = [i for i in self.reductions if self._reduced_axis(i) == self.order[-1]]
+        self.piece = self._piece()
+        self.is_split = 0 < self.piece < PART
 
     def emit(self) -> None:
         w = self.w
         for i in self.streamed:
             w.kernel("stream_row", f"stream_out(lanes={w.lanes}, dtype={w.dtype!r})")
-            elements = self.program.chunk(self.order[-1])
-            maker = w.kernel(f"stack_{elements}", f"stack({elements}, {w.dtype!r})")
-            w.line(f"row{i} = {maker}()")
+            elements = self.piece or self.program.chunk(self.order[-1])
+            w.line(f"row{i} = {self._stack(elements)}()")
+        if self.is_split:
+            for i in self.local:
+                w.line(f"parts{i} = {self._stack(self.piece)}()")
         self._prepare_memory()
         self._load(level=-1)
         for level, axis in enumerate(self.order[:-1]):
@@ -106,31 +92,40 @@ class _Nest:
         for axis in reversed(self.order[:-1]):
             w.close_loop(axis)
 
+    def _stack(self, elements: int) -> str:
+        return self.w.kernel(f"stack_{elements}", f"stack({elements}, {self.w.dtype!r})")
+
     def _innermost(self) -> None:
         """The innermost loop, with the pointers to its rows before it."""
         w = self.w
         self.mark = w.mark()
         for i in self.local:
             w.line(f"r{i} = {_IDENTITY[self._operator(i)]}")
-        with self._row():
-            self._load(level=len(self.order) - 1)
-            for i in self.nest.nodes:
-                self._node(i)
-        for i in self.streamed:
-            row, _ = self._at(self.plan.places[i], self.program.axes[i])
-            w.line(f"stream_row({row}, row{i}, {w.extent(self.order[-1])})")
+        if self.is_split:
+            self._pieces()
+        elif self.piece:
+            self._parts()
+        else:
+            length = w.extent(self.order[-1]) if self.order else 1
+            self._fetch("0", length)
+            with w.loops(self.order[-1:]):
+                self._body()
+            self._stream("0", length)
         w.insert(self.mark, [f"{name} = {row}" for row, name in self.rows.items()])
         for i in self.local:
             self._finish(i)
 
-    @contextmanager
-    def _row(self) -> Iterator[None]:
-        """The loop over the innermost axis; a long one with reductions is cut in parts."""
+    def _body(self) -> None:
+        """What is done at each position."""
+        known = dict(self.values)
+        self._load(level=len(self.order) - 1)
+        for i in self.nest.nodes:
+            self._node(i)
+        self.values = known
+
+    def _parts(self) -> None:
+        """The innermost loop, its reductions in parts."""
         w = self.w
-        if not (self.local and self.program.chunk(self.order[-1]) > 2 * PART):
-            with w.loops(self.order[-1:]):
-                yield
-            return
         at, extent = f"i_{w.name(self.order[-1].dim)}", w.extent(self.order[-1])
         for i in self.local:
             w.line(f"whole{i} = r{i}")
@@ -138,12 +133,65 @@ class _Nest:
             for i in self.local:
                 w.line(f"r{i} = {_IDENTITY[self._operator(i)]}")
             with w.block(f"for {at} in range(part, smaller(part + {PART}, {extent})):"):
-                yield
+                self._body()
             for i in self.local:
                 combine = IN_ANY_ORDER[self._operator(i)]
                 w.line(f"whole{i} = {combine.format(f'whole{i}', f'r{i}')}")
         for i in self.local:
             w.line(f"r{i} = whole{i}")
+
+    def _pieces(self) -> None:
+        """The innermost loop in short pieces, and something else between them.
+
+        Its reductions have as many results as a piece has elements until the end: each would else
+        be brought from the lanes of a vector to one number once for each piece.
+        """
+        w, piece = self.w, self.piece
+        at, extent = f"i_{w.name(self.order[-1].dim)}", w.extent(self.order[-1])
+        for i in self.local:
+            with w.block(f"for lane in range({piece}):"):
+                w.line(f"store(parts{i}, lane, {_IDENTITY[self._operator(i)]})")
+        full: Extent = extent // piece * piece if isinstance(extent, int) else w.fresh("full")
+        if not isinstance(extent, int):
+            w.line(f"{full} = {extent} // {piece} * {piece}")
+        with w.block(f"for part in range(0, {full}, {piece}):"):
+            self._fetch("part", piece)
+            with w.block(f"for {at} in range(part, part + {piece}):"):
+                self._body()
+            self._stream("part", piece)
+        if full != extent:
+            w.line(f"part = {full}")
+            with w.block(f"for {at} in range(part, {extent}):"):
+                self._body()
+            self._stream("part", f"{extent} - part")
+        for i in self.local:
+            combine = IN_ANY_ORDER[self._operator(i)]
+            with w.block(f"for lane in range({piece}):"):
+                w.line(f"r{i} = {combine.format(f'r{i}', f'load(parts{i}, lane)')}")
+
+    def _piece(self) -> int:
+        """Elements of the innermost loop's pieces; 0: the whole at once."""
+        length = self.program.chunk(self.order[-1]) if self.order else 0
+        short = WRITTEN if self.streamed else FETCHED
+        if (self.streamed or self.ahead) and length > short:
+            return short
+        return PART if self.local and length > 2 * PART else 0
+
+    def _fetch(self, at: str, count: Extent) -> None:
+        """Fetch a piece of the next iteration's rows."""
+        w = self.w
+        for a in self.ahead:
+            function = w.kernel("fetch", "fetch_row()")
+            outer = [x for x in self.program.axes[a.value] if x not in self.order[-1:]]
+            row = w.pointer_at(self.plan.places[a.value], outer)
+            w.line(f"{function}(offset({row}, {a.distance} + {at}), {count})")
+
+    def _stream(self, at: str, count: Extent) -> None:
+        """Write a piece of the rows that go past the caches."""
+        for i in self.streamed:
+            row, _ = self._at(self.plan.places[i], self.program.axes[i])
+            start = row if at == "0" else f"offset({row}, {at})"
+            self.w.line(f"stream_row({start}, row{i}, {count})")
 
     def _prepare_memory(self) -> None:
         """Rescale accumulators, and fill the results of reductions that add in memory."""
@@ -203,7 +251,8 @@ class _Nest:
                 w.line(f"t{i} = {expression(op, [self.values[j] for j in ids], 'real')}")
                 self.values[i] = f"t{i}"
                 if i in self.streamed:
-                    w.line(f"store(row{i}, {self._at(self.plan.places[i], axes)[1]}, t{i})")
+                    at = self._at(self.plan.places[i], axes)[1]
+                    w.line(f"store(row{i}, {at}{' - part' if self.is_split else ''}, t{i})")
                 elif i in self.plan.places:
                     w.line(f"store({self._position(self.plan.places[i], axes)}, t{i})")
             case Reduce() | Contract():
@@ -226,6 +275,10 @@ class _Nest:
         node = self.program.nodes[i]
         term = " * ".join(self.values[j] for j in operands(node))
         combine = IN_ANY_ORDER[self._operator(i)]
+        if i in self.local and self.is_split:
+            at = f"parts{i}, i_{self.w.name(self.order[-1].dim)} - part"
+            self.w.line(f"store({at}, {combine.format(f'load({at})', term)})")
+            return
         if i in self.local:
             self.w.line(f"r{i} = {combine.format(f'r{i}', term)}")
             return
@@ -269,8 +322,8 @@ class _Nest:
 
     # -- addresses
 
-    def _is_row(self, i: ValueId) -> bool:
-        """Whether the innermost loop writes neighbours in memory."""
+    def _is_along(self, i: ValueId) -> bool:
+        """Whether the innermost loop meets neighbours in memory."""
         inner = self.order[-1:]
         return any(a in self.program.axes[i] for a in inner) and (
             self.plan.places[i].strides[inner[0].dim] == 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
@@ -23,9 +24,12 @@ from prism.dtypes import computed_in
 from prism.errors import KernelError
 from prism.record import digest
 from prism_kernels.cpu.device import maximum_threads
+from prism_kernels.cpu.direct import Direct, is_known_layout
 from prism_kernels.cpu.emit_file import runtime_digest
-from prism_kernels.cpu.launch import empty_launch_s, launch, read_all
-from prism_kernels.cpu.results import Results, aligned_empty
+from prism_kernels.cpu.engine import own_engine
+from prism_kernels.cpu.launch import address_of, empty_launch_s, launch, read_all
+from prism_kernels.cpu.results import Result, aligned_empty
+from prism_kernels.cpu.team import TEAM
 from prism_kernels.seal import read_sealed
 from prism_kernels.signature import Signature
 
@@ -42,7 +46,9 @@ def load_kernel(path: Path, meta: dict[str, Any]) -> CpuKernel:
     module = ModuleType(f"prism_kernel_{digest(text)[:16]}")
     module.__file__ = str(path)
     try:
-        exec(compile(text, str(path), "exec"), module.__dict__)  # sealed: see above
+        code = compile(text, str(path), "exec")
+        with own_engine():
+            exec(code, module.__dict__)  # sealed: see above
     except Exception as error:
         raise KernelError(f"{path}: does not compile: {type(error).__name__}: {error}") from error
     return CpuKernel(module, meta)
@@ -61,11 +67,25 @@ class CpuKernel:
         self._steps = _steps(module, meta["launches"])
         self._signature = Signature.of(meta)
         dtype = np.dtype(computed_in(self._signature.dtype.name))
+        outputs = self._signature.outputs
         self._between = tuple(aligned_empty(tuple(t["shape"]), dtype) for t in meta["between"])
         elements: int = meta["workspace_elements"] * maximum_threads()
         self._workspace = aligned_empty((elements,), dtype)
-        self._results = Results(len(self._signature.outputs))
+        self._results = tuple(Result(o.shape, self._signature.dtype) for o in outputs)
         self._turn = threading.Lock()
+        self._direct = self._make_direct(meta["launches"])
+        self._shares = any(each.get("blocks", 1) > 1 for each in meta["launches"])
+
+    def _make_direct(self, launches: Sequence[Mapping[str, Any]]) -> Direct | None:
+        """The short way in, where there is one: none of the library's kernels, and our threads."""
+        if any("library" in each for each in launches) or not is_known_layout():
+            return None
+        if any(each["blocks"] > 1 for each in launches) and not TEAM.start():
+            return None
+        signature = self._signature
+        kernels = [(_block(self._module, each), each["blocks"]) for each in launches]
+        rest = [address_of(array) for array in (*self._between, self._workspace)]
+        return Direct(kernels, signature, rest)
 
     @property
     def facts(self) -> Mapping[str, int | float | str]:
@@ -77,15 +97,26 @@ class CpuKernel:
         del value
         return False
 
+    def direct(self, given: Sequence[object]) -> tuple[NDArray[np.generic], ...] | None:
+        """Run on arguments that are just what the kernel reads; otherwise None, and nothing ran."""
+        direct = self._direct
+        if direct is None:
+            return None
+        if self._shares and not TEAM.is_started:
+            TEAM.start()
+        with self._launching():
+            outputs = tuple([result.again() for result in self._results])
+            return outputs if direct.run(*given, *outputs) else None
+
     def __call__(self, *arrays: NDArray[np.generic]) -> tuple[NDArray[np.generic], ...]:
         """Run on the program's arguments; fresh outputs.
 
         Raises:
             KernelError: wrong number, shape, dtype or layout of the arrays.
         """
-        signature = self._signature
-        signature.check_arguments(arrays)
-        outputs = tuple(self._results.empty(o.shape, signature.dtype) for o in signature.outputs)
+        self._signature.check_arguments(arrays)
+        with self._turn:
+            outputs = tuple(result.array() for result in self._results)
         self._launch(arrays, outputs)
         return outputs
 
@@ -110,7 +141,20 @@ class CpuKernel:
         """
         self._signature.check_arguments(arrays)
         self._signature.check_outputs(arrays, outputs)
-        return BoundCpuKernel(lambda: self._launch(arrays, outputs))
+        return BoundCpuKernel(lambda: self._run_bound(arrays, outputs))
+
+    def _run_bound(
+        self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
+    ) -> None:
+        if self._direct is not None:
+            with self._launching():
+                if self._direct.run(*arrays, *outputs):
+                    return
+        self._launch(arrays, outputs)
+
+    def _launching(self) -> AbstractContextManager[object]:
+        """The lock under which our kernels run: one for all where threads share the blocks."""
+        return TEAM.turn if self._shares else self._turn
 
     def _launch(
         self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
@@ -128,9 +172,15 @@ def _steps(module: ModuleType, launches: Sequence[Mapping[str, Any]]) -> tuple[S
         if is_library:
             out += [getattr(module, each["library"]) for each in group]
         else:
-            ours = [(getattr(module, each["block"]).address, each["blocks"]) for each in group]
+            ours = [(_block(module, each), each["blocks"]) for each in group]
             out.append(partial(launch, ours))
     return tuple(out)
+
+
+def _block(module: ModuleType, launched: Mapping[str, Any]) -> int:
+    """The address of a block function."""
+    address: int = getattr(module, launched["block"]).address
+    return address
 
 
 class BoundCpuKernel:

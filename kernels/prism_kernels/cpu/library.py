@@ -7,45 +7,13 @@ columns come before its rows. What is stored narrower than float32 is copied to 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from prism.ir import DataDim
-from prism_kernels.tile import Contract, Load, Store, Tensor, TileProgram
+from prism_kernels.library import LibraryCall, library_call
+from prism_kernels.tile import Tensor
 
-
-@dataclass(frozen=True, slots=True)
-class LibraryCall:
-    """A kernel that is one `numpy.matmul`."""
-
-    program: TileProgram
-    left: Tensor
-    right: Tensor
-    result: Tensor
-    depth: DataDim
-
-    def dims(self) -> tuple[tuple[DataDim, ...], ...]:
-        """The dims of the batch, the rows and the columns, as the result has them in order."""
-        left, right = ({d for d, _ in t.strides} for t in (self.left, self.right))
-        order = [d for d, _ in self.result.strides]
-        batch = tuple(d for d in order if d in left and d in right)
-        return batch, *(tuple(d for d in order if d in t and d not in batch) for t in (left, right))
-
-    def extent(self, dims: Sequence[DataDim]) -> int:
-        """How many elements some dims have."""
-        return math.prod(self.program.sizes[d] for d in dims)
-
-
-def library_call(program: TileProgram) -> LibraryCall | None:
-    """The call that computes a tile program, if it is one contraction."""
-    match program.nodes:
-        case (Load(), Load(), Contract(left=i, right=j, dim=depth), Store(target=target)):
-            sources = [n.source for n in program.nodes if isinstance(n, Load)]
-            left, right = (program.inputs[sources[k]] for k in (i, j))
-            return LibraryCall(program, left, right, program.outputs[target], depth)
-        case _:
-            return None
+__all__ = ["LibraryCall", "emit_call", "library_call"]
 
 
 def emit_call(call: LibraryCall, name: str, *, copies: bool = False) -> str:
@@ -77,7 +45,7 @@ def emit_call(call: LibraryCall, name: str, *, copies: bool = False) -> str:
         view = f"arrays[{call.result.position}]"
         view += _reordered(call, order, [*batch, *rows, *columns])
         product.append(f"    {view}[...] = matmul(left, right).reshape({whole})")
-    lines = [f"def {name}(arrays):", f'    """{_described(call)}"""', *product]
+    lines = [f"def {name}(arrays):", f'    """{call.describe()}"""', *product]
     return "\n\n" + "\n".join(lines) + "\n"
 
 
@@ -106,9 +74,3 @@ def _matrices(
     if stored != wanted:
         text += _reordered(call, stored, wanted)
     return f"{text}.reshape({shape})"
-
-
-def _described(call: LibraryCall) -> str:
-    texts = (f"{t.name}[{', '.join(d for d, _ in t.strides)}]" for t in (call.left, call.right))
-    result = f"{call.result.name}[{', '.join(d for d, _ in call.result.strides)}]"
-    return f"{result} = {' '.join(texts)}, summed over {call.depth}."

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
@@ -108,8 +109,8 @@ Planned = Plan | LibraryCall
 
 def input_pointer(program: TileProgram, source: str) -> str:
     """The variable that points to this block's part of an input: `in_` and its name."""
-    clean = re.sub(r"\W", "_", source, flags=re.ASCII)
-    twins = [n for n in program.inputs if re.sub(r"\W", "_", n, flags=re.ASCII) == clean]
+    clean = _clean(source)
+    twins = [n for n in program.inputs if _clean(n) == clean]
     return f"in_{clean}" + (f"_{twins.index(source)}" if len(twins) > 1 else "")
 
 
@@ -117,13 +118,20 @@ def output_pointer(program: TileProgram, target: str) -> str:
     """The variable that points to this block's part of an output: its name, `out_t0` for a t0."""
     if not program.is_between(target):
         return target
-    clean = re.sub(r"\W", "_", target, flags=re.ASCII)
-    twins = [n for n in program.outputs if re.sub(r"\W", "_", n, flags=re.ASCII) == clean]
+    clean = _clean(target)
+    twins = [n for n in program.outputs if _clean(n) == clean]
     return f"out_{clean}" + (f"_{twins.index(target)}" if len(twins) > 1 else "")
 
 
+@lru_cache(maxsize=256)
+def _clean(name: str) -> str:
+    """A name as part of a variable's."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+@lru_cache(maxsize=2048)
 def plan(program: TileProgram, widths: Widths) -> Plan:
-    """Decide nests, forms and places."""
+    """Decide nests, forms and places; configs of several kernels share many programs."""
     return _Planner(program, form_nests(program), widths).run()
 
 

@@ -1,16 +1,15 @@
-"""Arrays for results. Memory of large ones is used again once nobody can reach it.
+"""Arrays for results: those that nobody can reach any more are used again.
 
 A fresh array of many megabytes costs more than the kernel that fills it: the system clears every
-page of it (row softmax of 67 MB: 10 ms, of which 5 are the kernel's). NumPy counts references to
-the memory of an array in the array that owns it, whoever views it, so one that only we refer to is
-free.
+page of it (row softmax of 67 MB: 10 ms, of which 5 are the kernel's). For a small one Python's and
+NumPy's own code would have to be fetched into the caches (20 us). NumPy counts references to the
+memory of an array in the array that owns it, whoever views it: one that only we refer to is free.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,44 +18,61 @@ from numpy.typing import NDArray
 
 from prism_kernels.cpu.launch import address_of
 
-REUSED_BYTES = 1 << 20
-"""Smaller results come from memory that the C library reuses itself."""
 KEPT = 2
 """Arrays kept per result: a caller in a loop holds the last one while the next is computed."""
 
 _ALIGN = 64
 
+Array = NDArray[np.generic]
 Memory = NDArray[np.uint8]
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.generic]:
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An uninitialised array that starts on a cache line."""
     return _view(_memory(shape, dtype), shape, dtype)
 
 
-class Results:
-    """Makes the results of one kernel, `count` in each call."""
+class Result:
+    """Makes one result of a kernel, call after call; calls take turns."""
 
-    def __init__(self, count: int) -> None:
-        self._most = KEPT * count
-        self._kept: list[Memory] = []
-        self._turn = threading.Lock()
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._shape, self._dtype = shape, dtype
+        self._arrays: list[Array] = []
+        self._memories: list[Memory] = []
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.generic]:
+    def array(self) -> Array:
         """An uninitialised array that starts on a cache line and shares memory with no other."""
-        size = math.prod(shape) * dtype.itemsize
-        if size < REUSED_BYTES:
-            return aligned_empty(shape, dtype)
-        with self._turn:
-            for i in range(len(self._kept)):  # no name of ours may refer to what is counted
-                if _references(self._kept, i) == _ALONE and self._kept[i].size == size + _ALIGN:
-                    return _view(self._kept[i], shape, dtype)
-            fresh = _memory(shape, dtype)
-            self._kept = [*self._kept, fresh][-self._most :]
-            return _view(fresh, shape, dtype)
+        intact = [i for i in range(len(self._arrays)) if self._is_as_made(self._arrays[i])]
+        if len(intact) < len(self._arrays):
+            self._arrays = [self._arrays[i] for i in intact]
+            self._memories = [self._memories[i] for i in intact]
+        return self.again()
+
+    def again(self) -> Array:
+        """As `array`, but who had it before may have changed its shape, type or flags in place."""
+        arrays, memories = self._arrays, self._memories
+        for i in range(len(arrays)):  # no name of ours may refer to what is counted
+            if _references(arrays, i) == _ALONE and _references(memories, i) == _ALONE + 1:
+                return arrays[i]
+        return self._fresh()
+
+    def _fresh(self) -> Array:
+        memory = _memory(self._shape, self._dtype)
+        made = _view(memory, self._shape, self._dtype)
+        self._arrays = [*self._arrays, made][-KEPT:]
+        self._memories = [*self._memories, memory][-KEPT:]
+        return made
+
+    def _is_as_made(self, array: Array) -> bool:
+        return (
+            array.shape == self._shape
+            and array.dtype == self._dtype
+            and array.flags.c_contiguous
+            and array.flags.writeable
+        )
 
 
-def _references(arrays: Sequence[Memory], i: int) -> int:
+def _references(arrays: Sequence[Array], i: int) -> int:
     return sys.getrefcount(arrays[i])
 
 
@@ -68,5 +84,5 @@ def _memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Memory:
     return np.empty(math.prod(shape) * dtype.itemsize + _ALIGN, np.uint8)
 
 
-def _view(memory: Memory, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.generic]:
+def _view(memory: Memory, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.ndarray(shape, dtype, memory, -address_of(memory) % _ALIGN)

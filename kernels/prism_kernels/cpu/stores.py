@@ -44,8 +44,7 @@ def stream_out(*, lanes: int, dtype: str) -> Intrinsic:
             constant(size),
         )
         head = builder.select(builder.icmp_signed("<", to_line, count), to_line, count)
-        mask = v.mask(head)
-        v.masked_store(v.masked_load(source, mask), target, mask)
+        _copy_part(v, target, source, head)
         to, start = v.at(target, head), v.at(source, head)
         once = builder.module.add_metadata([ir.Constant(I32, 1)])
 
@@ -58,8 +57,7 @@ def stream_out(*, lanes: int, dtype: str) -> Intrinsic:
 
         rest = builder.sub(count, head)
         k, _ = v.counted_loop(rest, lanes, [], step)
-        mask = v.mask(builder.sub(rest, k))
-        v.masked_store(v.masked_load(v.at(start, k), mask), v.at(to, k), mask)
+        _copy_part(v, v.at(to, k), v.at(start, k), builder.sub(rest, k))
         return context.get_dummy_value()
 
     @intrinsic
@@ -68,6 +66,13 @@ def stream_out(*, lanes: int, dtype: str) -> Intrinsic:
         return types.void(target, source, types.intp), build
 
     return kernel  # type: ignore[no-any-return]
+
+
+def _copy_part(v: Vectors, target: ir.Value, source: ir.Value, count: ir.Value) -> None:
+    """Copy less than a vector as usual; mostly there is nothing."""
+    with v.builder.if_then(v.builder.icmp_signed(">", count, constant(0)), likely=False):
+        mask = v.mask(count)
+        v.masked_store(v.masked_load(source, mask), target, mask)
 
 
 @intrinsic

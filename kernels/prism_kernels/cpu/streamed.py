@@ -1,9 +1,9 @@
 """Which outputs are written past the caches.
 
 A store to memory that is not in a cache reads the line first, so a large output costs its size
-twice. One that is written once, row by row, is put together in a small buffer and written from
-there by non-temporal stores, which read nothing. What would still lie in the last cache when its
-reader comes is written as usual.
+twice. One that is written once, row by row, is put together in a small buffer, a piece at a time,
+and written from there by non-temporal stores, which read nothing. What would still lie in the last
+cache when its reader comes is written as usual.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from prism.ir import AccumulatorKind
-from prism_kernels.cpu.places import STACK_BYTES, Plan
+from prism_kernels.cpu.places import Plan
 from prism_kernels.cpu.registers import Registers
 from prism_kernels.tile import Accumulate, Map, Store, ValueId
 
@@ -38,7 +38,7 @@ def _is_streamed(plan: Plan, registers: Registers, i: ValueId) -> bool:
     whole = math.prod(program.sizes[dim] for dim, _ in strides) * size
     near = [a for a in program.axes[i] if plan.places[i].strides[a.dim] == 1]
     row = max((program.chunk(a) for a in near), default=0) * size
-    return whole > registers.l3_bytes and SHORTEST_ROW_BYTES <= row <= STACK_BYTES
+    return whole > registers.l3_bytes and row >= SHORTEST_ROW_BYTES
 
 
 def _output(plan: Plan, i: ValueId) -> str | None:

@@ -34,7 +34,7 @@ from prism_kernels.cpu.intrinsics import (
 )
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
-_CACHE_LINE_BYTES = 64
+CACHE_LINE_BYTES = 64
 
 Step = Callable[[ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
 """The body of a counted loop: index and carried values to carried values."""
@@ -121,13 +121,17 @@ class Vectors:
 
     def fetch(self, pointer: ir.Value, vectors: int) -> None:
         """Have some vectors brought into the L2 cache; they need not exist."""
+        width = element_bytes(pointer.type.pointee)
+        for start in range(0, vectors * self.lanes * width, CACHE_LINE_BYTES):
+            self.fetch_line(self.at(pointer, constant(start // width)))
+
+    def fetch_line(self, pointer: ir.Value) -> None:
+        """Have the cache line at `pointer` brought into the L2 cache."""
         byte = ir.IntType(8).as_pointer()
         function = self.declare("llvm.prefetch.p0", ir.VoidType(), [byte, I32, I32, I32])
-        width = element_bytes(pointer.type.pointee)
-        for start in range(0, vectors * self.lanes * width, _CACHE_LINE_BYTES):
-            place = self.builder.bitcast(self.at(pointer, constant(start // width)), byte)
-            read, second_level, data = (ir.Constant(I32, i) for i in (0, 2, 1))
-            self.builder.call(function, [place, read, second_level, data])
+        read, second_level, data = (ir.Constant(I32, i) for i in (0, 2, 1))
+        place = self.builder.bitcast(pointer, byte)
+        self.builder.call(function, [place, read, second_level, data])
 
     def masked_load(self, pointer: ir.Value, mask: ir.Value) -> ir.Value:
         """A vector from memory, 0 where masked off; those lanes are not read."""
@@ -269,12 +273,20 @@ def axpy(  # noqa: PLR0913 - the options of one family of kernels
 
 @cache
 def dot(  # noqa: PLR0913 - the options of one family of kernels
-    rows: int, count: int, *, lanes: int, dtype: str, add: bool = False, tail: bool = True
+    rows: int,
+    count: int,
+    *,
+    lanes: int,
+    dtype: str,
+    add: bool = False,
+    tail: bool = True,
+    ahead: int = 0,
 ) -> Intrinsic:
     """The micro-kernel s[m * s_row + u] (+)= sum_k x[m * x_row + k] w[u * w_row + k].
 
     `rows` values of m, `count` (a power of two) of u; `add` adds to s; `tail` allows a depth that
-    is no multiple of the vector length.
+    is no multiple of the vector length; what lies `ahead` elements behind what is read of w is
+    brought into the L2 cache.
     """
     element = NUMBA_TYPES[dtype]
 
@@ -287,7 +299,11 @@ def dot(  # noqa: PLR0913 - the options of one family of kernels
         def step(
             k: ir.Value, sums: Sequence[ir.Value], read: Callable[[ir.Value], ir.Value]
         ) -> Sequence[ir.Value]:
-            ws = [read(v.at(w, builder.mul(w_row, constant(u)), k)) for u in range(count)]
+            w_places = [v.at(w, builder.mul(w_row, constant(u)), k) for u in range(count)]
+            if ahead:
+                for place in w_places:
+                    v.fetch(v.at(place, constant(ahead)), 1)
+            ws = [read(place) for place in w_places]
             out = []
             for m in range(rows):
                 xs = read(v.at(x, builder.mul(x_row, constant(m)), k))

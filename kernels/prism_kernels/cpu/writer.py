@@ -6,12 +6,14 @@ block or an iteration is folded into its pointers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from prism.ir import DataDim
 from prism_kernels import writer
+from prism_kernels.cpu.ahead import Ahead
 from prism_kernels.cpu.places import Place, Plan
+from prism_kernels.nests import Nest
 from prism_kernels.tile import Axis, ValueId
 from prism_kernels.writer import Extent
 
@@ -30,6 +32,8 @@ class Writer(writer.Writer):
         self.lanes = lanes
         self.streamed: frozenset[ValueId] = frozenset()
         """Values whose rows are written past the caches."""
+        self.ahead: Mapping[Nest, tuple[Ahead, ...]] = {}
+        """What nests fetch of the next iteration."""
         self.kernels: dict[str, str] = {}
         """Micro-kernels and buffer makers the block uses: name -> how to make it."""
 

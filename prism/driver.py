@@ -96,6 +96,7 @@ def tune(  # noqa: PLR0913 - the options of the command
         ParseError: the artifact does not parse.
         PluginError: no such target or strategy.
         KernelError: the target cannot run here at all.
+        ClusterLostError: the cluster went away before the run began.
     """
     spending = Spending(require_seconds(budget_s))
     found = load_artifact(Path(artifact)) if isinstance(artifact, str | Path) else artifact
@@ -212,6 +213,7 @@ def optimize(  # noqa: PLR0913 - the options of the command
         SizeError: sizes that do not fit the program.
         UsageError: another argument that cannot be used as given.
         PluginError: no such target.
+        ClusterLostError: the cluster went away between two runs.
     """
     program = _program(program_or_fn, dims)
     require_texts(target=target, dtype=dtype, ray=ray or "")

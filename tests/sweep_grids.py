@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import replace
 
-from prism.sweep import load_grid, make_job
+from prism.sweep import load_grid, make_job, sweep
 
 SMALL = """
 title = "small"
@@ -16,6 +16,14 @@ max_ops = 6
 program = ["matmul", "softmax_matmul"]
 encoding = ["boolean", "integer"]
 seed = [0, 1]
+"""
+
+VERIFY = """
+[settings]
+do = "verify"
+[axes]
+candidate = ["matmul", "lora"]
+program = ["matmul"]
 """
 
 
@@ -36,6 +44,11 @@ def cell_of(folder, **changes):
     grid = grid_of(folder)
     job = make_job(grid, grid.cells[changes.pop("place", 0)])
     return replace(job.cell, **{"outcome": "ok", "results": {"search": {"n": 1}}, **changes})
+
+
+def swept(grid, output, pool, cells=None, **options):
+    """The result of a sweep of all cells of a grid, or of these."""
+    return sweep(grid, cells or grid.cells, output, pool, **options)
 
 
 class InstantPool:

@@ -295,7 +295,8 @@ def _run(cell: Cell, folder: Path, base: Path, processes: Processes) -> Cell:
         (proof,) = lines[asked:]
         # what is measured is there already: no answer here takes it away
         if _ended(proof, folder, processes, deadline) in OUTCOMES:
-            results[PROOF] = _answer(folder / ".stdout", PROOF)
+            with contextlib.suppress(UsageError):
+                results[PROOF] = _answer(folder / ".stdout", PROOF)
     return replace(cell, outcome=outcome, results=results, message=message)
 
 

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from found_graphs import Found, Graph
 from tune.graphs import MATMUL, matmul_graph
-
-from prism.ir import SGraph
-from prism.scope import Scope
-from prism.verdict import Verdict
 
 FAKE = f"{Path(__file__).parent.parent / 'tune' / 'fake_target.py'}:FakeTarget"
 BROKEN = FAKE.replace("FakeTarget", "BrokenTarget")
 UNSTARTABLE = FAKE.replace("FakeTarget", "UnstartableTarget")
 UNKNOWN = FAKE.replace("FakeTarget", "NoSuchTarget")
 SIZES = {"n": 4, "d": 12, "h": 10}
-
-
-@dataclass(frozen=True)
-class Graph:
-    id: str
-    graph: SGraph
-    verdict: Verdict = Verdict.PROVED
-
-
-@dataclass(frozen=True)
-class Found:
-    program: object
-    graphs: tuple[Graph, ...]
-    scope: Scope = field(default_factory=Scope)
 
 
 SMALL = Found(MATMUL, (Graph("g0", matmul_graph(grid=0, loop=False)),))

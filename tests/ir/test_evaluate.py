@@ -26,7 +26,7 @@ from prism.ir import (
     evaluate,
     sizes_of,
 )
-from prism.ir.evaluate import Value, apply_op
+from prism.ir.evaluate import PIECE, Value, apply_op
 
 
 def program(arguments, nodes, outputs, dims=("n", "d", "h")):
@@ -234,3 +234,66 @@ def test_a_size_is_a_positive_integer(size):
 
 def test_a_size_may_be_an_integer_of_numpy():
     assert bind_sizes(MATMUL, {"n": np.int64(3), "d": 1, "h": 1}) == {"n": 3, "d": 1, "h": 1}
+
+
+@pytest.mark.parametrize("axes", [("d", "h"), ("h", "d")])
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_large_argument_of_a_product_is_read_in_pieces(axes, is_left, rng):
+    tested = program(
+        [Argument("x", ("n", "d")), Argument("w", axes)],
+        [
+            Input("x", "x", ("n", "d")),
+            Input("w", "w", axes),
+            Apply("matmul", (1, 0) if is_left else (0, 1), "d"),
+        ],
+        [Output(2, ("n", "h"))],
+    )
+    sizes = {"n": 2, "d": 1001, "h": 1501}
+    assert sizes["d"] * sizes["h"] > 2 * PIECE
+    x = rng.standard_normal((2, 1001))
+    w = rng.standard_normal([sizes[a] for a in axes], np.float32)
+    seen = []
+
+    def doubled(name, array):
+        seen.append((name, array.size))
+        return array * 2
+
+    (result,) = evaluate(tested, {"x": x, "w": w}, read=doubled)
+    whole = w.astype(np.float64)
+    np.testing.assert_allclose(result, 4 * x @ (whole if axes == ("d", "h") else whole.T))
+    pieces = [size for name, size in seen if name == "w"]
+    assert sum(pieces) == w.size
+    assert max(pieces) <= PIECE
+
+
+def test_an_argument_that_is_read_twice_is_read_as_a_whole():
+    tested = program(
+        [Argument("w", ("d", "h"))],
+        [
+            Input("w", "w", ("d", "h")),
+            Apply("square", (0,)),
+            Apply("sum", (1,), "h"),
+            Apply("matmul", (2, 0), "d"),
+        ],
+        [Output(3, ("h",))],
+        dims=("d", "h"),
+    )
+    w = np.full((800, 1000), 2.0, np.float32)
+    sizes = []
+
+    def read(name, array):
+        sizes.append(array.size)
+        return array
+
+    (result,) = evaluate(tested, {"w": w}, read=read)
+    assert sizes == [w.size]
+    assert (result == 800 * 4000 * 2.0).all()
+
+
+def test_a_result_never_shares_memory_with_an_argument():
+    tested = program(
+        [Argument("x", ("n",))], [Input("x", "x", ("n",))], [Output(0, ("n",))], dims=("n",)
+    )
+    x = np.ones(5)
+    (result,) = evaluate(tested, {"x": x}, read=lambda _, array: array)
+    assert not np.shares_memory(result, x)

@@ -9,6 +9,7 @@ import pytest
 
 from prism_kernels.cpu.target import CpuTarget
 from prism_kernels.cuda.toolchain import require_cuda
+from prism_kernels.cuda.torch_library import CHOICE, torch_problem
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,13 @@ def cuda_extra():
     if find_spec("numba_cuda") is None:
         pytest.skip("the cuda extra is not installed (make cuda)")
     require_cuda()
+
+
+@pytest.fixture
+def fresh_torch(tmp_path_factory, monkeypatch):
+    """torch is asked anew whether it is there, and nothing is said about it."""
+    monkeypatch.setenv("PRISM_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.delenv(CHOICE, raising=False)
+    torch_problem.cache_clear()
+    yield
+    torch_problem.cache_clear()

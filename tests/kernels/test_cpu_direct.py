@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 
@@ -13,6 +15,7 @@ from kernels.programs import MATMUL, random_arguments
 from prism.errors import KernelError
 from prism_kernels.cpu import direct as direct_module
 from prism_kernels.cpu.direct import is_known_layout
+from prism_kernels.cpu.launch import address_of
 
 SIZES = {"n": 4, "d": 20, "h": 12}
 
@@ -136,6 +139,63 @@ def test_calls_from_several_threads_do_not_disturb_each_other(compiled, rng):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_finalizer_or_a_handler_may_call_the_kernel_that_is_being_called(matmul, arguments):
+    """It runs on the thread that holds the lock."""
+    expected, found = matmul(*arguments)[0].copy(), []
+
+    def work():
+        with matmul._launching():
+            found.extend([matmul.direct(arguments)[0], matmul(*arguments)[0]])
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(timeout=20)
+    np.testing.assert_array_equal(found, [expected] * 2)
+
+
+def test_a_call_between_the_steps_of_another_leaves_it_its_scratch(
+    compiled, arguments, monkeypatch
+):
+    kernel = compiled(mugraph(MATMUL, SIZES, {"x": "h"}, None, {"x": 3}))
+    seen = []
+
+    def step(arrays):
+        seen.append({address_of(array) for array in arrays[len(arguments) + 1 :]})
+        if len(seen) == 1:
+            kernel(*arguments)
+
+    monkeypatch.setattr(kernel, "_steps", (step,))
+    kernel(*arguments)
+    kernel(*arguments)
+    first, within, after = seen
+    assert first == after
+    assert not first & within
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_may_call_what_a_thread_of_its_parent_was_running(matmul, arguments):
+    expected = matmul(*arguments)[0].copy()
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def work():
+        with matmul._turn, matmul._launching():
+            is_held.set()
+            is_over.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    is_held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        results = [matmul.direct(arguments)[0], matmul(*arguments)[0]]
+        os._exit(0 if all(np.array_equal(result, expected) for result in results) else 1)
+    is_over.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_where_arrays_are_laid_out_otherwise_there_is_only_the_long_way(

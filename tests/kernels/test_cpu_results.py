@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import warnings
 
 import numpy as np
@@ -98,3 +99,21 @@ def test_every_result_starts_on_a_cache_line(shape):
     assert address(array) % 64 == 0
     assert array.shape == shape
     assert array.flags.writeable
+
+
+def test_two_threads_that_look_at_the_same_time_get_different_arrays():
+    """The second one looks when the first has just counted the references."""
+    result, taken = Result((8,), SINGLE), []
+    result.array()
+
+    def look(_frame, event, called):
+        if event == "c_return" and called is sys.getrefcount and not taken:
+            taken.append(result.array())
+
+    sys.setprofile(look)
+    try:
+        array = result.array()
+    finally:
+        sys.setprofile(None)
+    assert len(taken) == 1
+    assert not np.shares_memory(array, taken[0])

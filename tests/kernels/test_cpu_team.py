@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from prism_kernels.cpu import launch as launch_module
+from prism_kernels.cpu import team as team_module
 from prism_kernels.cpu.launch import address_of, launch, read_all
 from prism_kernels.cpu.team import Team
 from prism_kernels.cpu.words import atomic_add, compiled, peek
@@ -73,6 +74,55 @@ def test_a_hundred_thousand_launches_lose_nothing(noted):
     for _ in range(100):
         noted.run(*[noted.team.threads] * 1000)
     assert (noted.calls[: noted.team.threads] == 100_000).all()
+
+
+def test_a_thread_that_is_held_up_runs_nothing_of_the_job_after():
+    """It reads what the next job is, whose blocks are more, while the tickets are of its own."""
+    noted, words = Noted(1), [ctypes.c_int64] * 5
+    address = noted.team.address
+    describe = ctypes.CFUNCTYPE(ctypes.c_int64, *words)(team_module._CODE["describe"])
+    take_blocks = ctypes.CFUNCTYPE(None, *words[:3])(team_module._CODE["take_blocks"])
+
+    def tickets(*words):
+        for row, word in enumerate(words):
+            place = address + team_module._ROWS + row * team_module._ROW
+            ctypes.c_int64.from_address(place).value = word
+
+    blocks, arrays = 4, address_of(noted.arrays)
+    first = describe(address, NOTE, blocks, arrays, 2)
+    done = ((first << 32) + 2, (first << 32) + 4)
+    tickets((first << 32) + 1, done[1])
+    take_blocks(address, 0, first)
+    assert noted.calls.nonzero()[0].tolist() == [1]  # all the others had been taken
+    assert describe(address, NOTE, MOST, arrays, 2) == first + 1
+    tickets(*done)
+    take_blocks(address, 0, first)
+    assert noted.calls.sum() == 1
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_ctrl_c_while_threads_start_leaves_signals_and_launches_as_they_were(monkeypatch, most):
+    before, real, calls = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.pthread_sigmask, []
+
+    def interrupted(how, signals):
+        result = real(how, signals)
+        calls.append(how)
+        if len(calls) == most:
+            raise KeyboardInterrupt
+        return result
+
+    team = Team(3)
+    monkeypatch.setattr(signal, "pthread_sigmask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        team.start()
+    monkeypatch.undo()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    assert team.start()
+    calls, by_thread = np.zeros(MOST, np.int64), np.zeros(3, np.int64)
+    kernels, arrays = np.array([NOTE, MOST]), np.array([address_of(calls), address_of(by_thread)])
+    team.run(address_of(kernels), 1, address_of(arrays))
+    assert (calls == 1).all()
+    team.stop()
 
 
 def test_a_limit_keeps_the_other_threads_out(noted):

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import stacked
+from found_graphs import Found, Graph
 from kernels.programs import TOLERANCE, assert_computes, random_arguments, relative_error
 from kernels.several import mu_of
 
@@ -20,8 +21,6 @@ from prism.errors import KernelError
 from prism.ir import BlockGraph, InputLoader, OutputSaver, SGraph, evaluate_graph
 from prism.optimized import Optimized, Winner, compiled
 from prism.protocols import Device
-from prism.scope import Scope
-from prism.verdict import Verdict
 from prism_kernels.cpu import cost
 from prism_kernels.cpu import device as device_module
 from prism_kernels.cpu.team import TEAM
@@ -249,20 +248,6 @@ def test_options_of_any_kernel_are_offered(cpu):
 
 
 # -- the whole way
-
-
-@dataclass(frozen=True)
-class Graph:
-    id: str
-    graph: SGraph
-    verdict: Verdict = Verdict.PROVED
-
-
-@dataclass(frozen=True)
-class Found:
-    program: object
-    graphs: tuple[Graph, ...]
-    scope: Scope = field(default_factory=Scope)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 from prism.ir import evaluate, parse_program
 from prism.record import Outcome
-from prism.tune.cases import prepare
-from prism.tune.check import check
+from prism.tune.cases import CASES, FRESH, PART, prepare
+from prism.tune.check import Inputs, check
 
 F32 = np.float32
 
@@ -132,3 +132,50 @@ def test_what_the_program_loses_in_its_own_arithmetic_a_kernel_may_lose_too(tmp_
     exact = prepare(MOMENTS, {"n": 5, "d": 64}, "float64", 0, tmp_path)
     (raised,) = (c for c in exact.cases if c.name == "raised by 1000")
     assert raised.allowed > 1e-12
+
+
+TALL = parse_program("""
+program tall
+  dims d, h
+  args x[d], w[d, h]
+  x = input x[d]
+  w = input w[d, h]
+  %1 = matmul[d](x, w)
+  return %1[h]
+""")
+TALL_SIZES = {"d": 3001, "h": 1400}
+
+
+def test_a_large_argument_has_the_references_of_every_case(tmp_path):
+    data = prepare(TALL, TALL_SIZES, "float32", 0, tmp_path)
+    assert [case.name for case in data.cases] == ["drawn", "large", "negative", "zeros"]
+    for case in data.cases:
+        x, w = (CASES[case.name](array).astype(np.float64) for array in data.inputs())
+        np.testing.assert_allclose(data.references(case.name)[0], x @ w, rtol=1e-9, atol=1e-9)
+    assert data.cases[0].allowed == 1e-5  # rounding noise of a long sum is small
+
+
+def test_parts_of_a_very_large_argument_are_no_copies_of_each_other(tmp_path):
+    program = parse_program("""
+program longest
+  dims n
+  args x[n]
+  x = input x[n]
+  %1 = sum[n](x)
+  return %1[]
+""")
+    size = (FRESH + 3) * PART + 7
+    (x,) = prepare(program, {"n": size}, "float32", 0, tmp_path, names=()).inputs()
+    tiles = x[: size // 1024 * 1024].reshape(-1, 1024)[:, :2]
+    assert len(np.unique(tiles, axis=0)) > 0.999 * len(tiles)
+    assert abs(float(x.mean())) < 1e-3
+    assert abs(float(x.std()) - 1) < 1e-2
+
+
+def test_inputs_used_again_are_those_of_their_case(tmp_path):
+    data = cases(SCALED_ROWS, tmp_path)
+    inputs = Inputs(data)
+    for case in data.cases:
+        inputs.arrays[0][...] = np.nan
+        (array,) = inputs.fill(case.name)
+        np.testing.assert_array_equal(array, CASES[case.name](data.inputs()[0]))

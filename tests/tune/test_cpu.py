@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
+from found_graphs import Found, Graph
 from tune.graphs import MATMUL, matmul_graph
 
 import prism
 from prism.driver import optimize, tune
-from prism.ir import SGraph
 from prism.record import RecordFile
 from prism.report import resources_text
-from prism.scope import Scope
-from prism.verdict import Verdict
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("PRISM_CACHE_DIR", str(tmp_path / "cache"))
-
-
-@dataclass(frozen=True)
-class Graph:
-    id: str
-    graph: SGraph
-    verdict: Verdict = Verdict.PROVED
-
-
-@dataclass(frozen=True)
-class Found:
-    program: object
-    graphs: tuple[Graph, ...]
-    scope: Scope = field(default_factory=Scope)
 
 
 def test_a_looped_matmul_is_tuned_at_ragged_sizes(tmp_path):

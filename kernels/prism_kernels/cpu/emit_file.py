@@ -1,7 +1,7 @@
 """Writes a kernel file: the header that documents it, imports, micro-kernels, block functions.
 
 There is one block function for each kernel of the graph. It is called once per block, by address,
-from one precompiled parallel launcher (`prism_kernels.cpu.launch`). It is compiled serially as a
+from one launcher for all kernels (`prism_kernels.cpu.launch`). It is compiled serially as a
 `cfunc`, which takes a quarter of the time of compiling a parallel loop around it. Its machine code
 is not kept: Numba's cache on disk is a pickle, and reading a pickle runs what is in it. A kernel
 that is the library's is a function that calls NumPy instead.

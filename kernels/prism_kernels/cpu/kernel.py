@@ -7,6 +7,7 @@ covers.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,7 @@ from prism_kernels.cpu.team import TEAM
 from prism_kernels.seal import read_sealed
 from prism_kernels.signature import Signature
 
+_Scratch = tuple[NDArray[np.generic], ...]
 Step = Callable[[Sequence[NDArray[np.generic]]], None]
 
 
@@ -72,9 +75,11 @@ class CpuKernel:
         elements: int = meta["workspace_elements"] * maximum_threads()
         self._workspace = aligned_empty((elements,), dtype)
         self._results = tuple(Result(o.shape, self._signature.dtype) for o in outputs)
-        self._turn = threading.Lock()
+        self._scratch: _Scratch | None = (*self._between, self._workspace)
+        self._turn = threading.RLock()  # a finalizer or a handler of a signal may call us too
         self._direct = self._make_direct(meta["launches"])
         self._shares = any(each.get("blocks", 1) > 1 for each in meta["launches"])
+        _LOADED.add(self)
 
     def _make_direct(self, launches: Sequence[Mapping[str, Any]]) -> Direct | None:
         """The short way in, where there is one: none of the library's kernels, and our threads."""
@@ -160,9 +165,34 @@ class CpuKernel:
         self, arrays: Sequence[NDArray[np.generic]], outputs: Sequence[NDArray[np.generic]]
     ) -> None:
         with self._turn:
-            every = [*arrays, *outputs, *self._between, self._workspace]
-            for step in self._steps:
-                step(every)
+            own = self._scratch
+            try:
+                self._scratch = None
+                # there is none where a step of ours was interrupted by a call on this thread
+                scratch = own or tuple(
+                    aligned_empty(a.shape, a.dtype) for a in (*self._between, self._workspace)
+                )
+                for step in self._steps:
+                    step([*arrays, *outputs, *scratch])
+            finally:
+                self._scratch = own
+
+    def _after_fork(self) -> None:
+        """In a child process: whoever was calling us is not there."""
+        self._turn = threading.RLock()
+        self._scratch = (*self._between, self._workspace)
+
+
+_LOADED: WeakSet[CpuKernel] = WeakSet()
+
+
+def _after_fork() -> None:
+    for kernel in tuple(_LOADED):
+        kernel._after_fork()  # noqa: SLF001 - this module's
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _steps(module: ModuleType, launches: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:

@@ -34,7 +34,7 @@ class _PythonThreads:
             os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, address: int, blocks: int, arrays: int) -> None:

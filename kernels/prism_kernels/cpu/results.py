@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,34 +32,30 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 class Result:
-    """Makes one result of a kernel, call after call; calls take turns."""
+    """Makes one result of a kernel, call after call, for any number of threads.
+
+    Each holds an array before it counts the references, so that two never find the same one free.
+    """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._shape, self._dtype = shape, dtype
-        self._arrays: list[Array] = []
-        self._memories: list[Memory] = []
+        self._kept: list[tuple[Array, Memory]] = []
 
     def array(self) -> Array:
         """An uninitialised array that starts on a cache line and shares memory with no other."""
-        intact = [i for i in range(len(self._arrays)) if self._is_as_made(self._arrays[i])]
-        if len(intact) < len(self._arrays):
-            self._arrays = [self._arrays[i] for i in intact]
-            self._memories = [self._memories[i] for i in intact]
+        intact = [pair for pair in self._kept if self._is_as_made(pair[0])]
+        if len(intact) < len(self._kept):
+            self._kept = intact
         return self.again()
 
     def again(self) -> Array:
         """As `array`, but who had it before may have changed its shape, type or flags in place."""
-        arrays, memories = self._arrays, self._memories
-        for i in range(len(arrays)):  # no name of ours may refer to what is counted
-            if _references(arrays, i) == _ALONE and _references(memories, i) == _ALONE + 1:
-                return arrays[i]
-        return self._fresh()
-
-    def _fresh(self) -> Array:
+        for made, memory in self._kept:
+            if sys.getrefcount(made) == _HELD and sys.getrefcount(memory) == _HELD + 1:
+                return made
         memory = _memory(self._shape, self._dtype)
         made = _view(memory, self._shape, self._dtype)
-        self._arrays = [*self._arrays, made][-KEPT:]
-        self._memories = [*self._memories, memory][-KEPT:]
+        self._kept = [*self._kept, (made, memory)][-KEPT:]
         return made
 
     def _is_as_made(self, array: Array) -> bool:
@@ -72,12 +67,14 @@ class Result:
         )
 
 
-def _references(arrays: Sequence[Array], i: int) -> int:
-    return sys.getrefcount(arrays[i])
+def _references_when_held() -> int:
+    for made, _ in [(np.empty(0, np.uint8), None)]:
+        return sys.getrefcount(made)
+    raise AssertionError
 
 
-_ALONE = _references([np.empty(0, np.uint8)], 0)
-"""What `_references` says of an array that only the list holds."""
+_HELD = _references_when_held()
+"""What is counted of an array that only a pair in a list and a variable refer to."""
 
 
 def _memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Memory:

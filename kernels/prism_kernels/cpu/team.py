@@ -5,7 +5,8 @@ the caller publishes a *job*: every thread has a row with a ticket, (number of t
 of this thread's share). Who takes a block moves the ticket on by an atomic exchange, first those of
 its own share, then what is left of the others'. A ticket of another job is never moved, so a thread
 that comes too late touches nothing, and the caller need not wait for it: it is done when all blocks
-are. Kernels of one call follow each other without Python in between.
+are. What it read of the job may be half the next one's, so every job begins by writing its number,
+which is looked at last. Kernels of one call follow each other without Python in between.
 
 A thread without work waits awake for a moment (the next kernel of the call is about to come) and
 then sleeps at a semaphore. To wake one takes 50 us in a virtual machine, in which the caller has
@@ -33,7 +34,6 @@ from prism_kernels.cpu.words import (
     exchange,
     pause,
     peek,
-    poke,
 )
 
 # The team's memory in bytes: a head, how many blocks are done, a row for each thread. What is
@@ -45,6 +45,8 @@ _WAIT, _POST, _YIELD = 40, 48, 56
 """Functions of the C library."""
 RUN = 64
 """Where `run_kernels` is, for other machine code."""
+_JOB = 72
+"""The number of the job that the four words above describe, or are about to."""
 _QUIT = 80
 """Whether the threads are to end."""
 _DONE = 128
@@ -71,12 +73,16 @@ def wait_a_little(team: int) -> None:
 
 def take_blocks(team: int, number: int, job: int) -> None:
     """Run blocks of a job, by its number, until none is left to be taken."""
-    threads = peek(team + _THREADS)
+    threads = atomic_load(team + _THREADS)
+    address = atomic_load(team + _ADDRESS)
+    arrays = atomic_load(team + _ARRAYS)
+    blocks = atomic_load(team + _BLOCKS)
+    # a thread that was held up on its way here may have read what the next job has written; with
+    # its number of blocks the tickets of this one would seem to have some left
+    if atomic_load(team + _JOB) != job:
+        return
     if number >= threads:
         return
-    address = peek(team + _ADDRESS)
-    arrays = peek(team + _ARRAYS)
-    blocks = peek(team + _BLOCKS)
     ran = 0
     for step in range(threads):
         owner = number + step
@@ -128,20 +134,26 @@ def wake(team: int, threads: int) -> None:
 def end(team: int, threads: int) -> None:
     """Have the threads end: by a job without blocks, since one may just be going to sleep."""
     atomic_store(team + _QUIT, 1)
-    poke(team + _THREADS, 0)
-    poke(team + _LIMIT, threads)
+    atomic_store(team + _THREADS, 0)
     for number in range(threads):
         atomic_add(team + _ROWS + number * _ROW, 1 << _BITS)
     wake(team, threads)
 
 
+def describe(team: int, address: int, blocks: int, arrays: int, threads: int) -> int:
+    """Write what the next job is; its number, which nobody finds on a ticket yet."""
+    job = (((atomic_load(team + _ROWS) >> _BITS) + 1) << _BITS) >> _BITS
+    atomic_store(team + _JOB, job)
+    atomic_store(team + _ADDRESS, address)
+    atomic_store(team + _ARRAYS, arrays)
+    atomic_store(team + _BLOCKS, blocks)
+    atomic_store(team + _THREADS, threads)
+    return job
+
+
 def share_blocks(team: int, address: int, blocks: int, arrays: int, threads: int) -> None:
     """Run a kernel on several threads."""
-    job = (((atomic_load(team + _ROWS) >> _BITS) + 1) << _BITS) >> _BITS
-    poke(team + _ADDRESS, address)
-    poke(team + _ARRAYS, arrays)
-    poke(team + _BLOCKS, blocks)
-    poke(team + _THREADS, threads)
+    job = describe(team, address, blocks, arrays, threads)
     atomic_store(team + _DONE, 0)
     for number in range(threads):
         ticket = (job << _BITS) + blocks * number // threads
@@ -172,7 +184,7 @@ def run_kernels(team: int, kernels: int, count: int, arrays: int) -> None:
 
 
 _CODE = compiled(
-    (wait_a_little, take_blocks, work, wake, end, share_blocks, run_range, run_kernels)
+    (wait_a_little, take_blocks, work, wake, end, describe, share_blocks, run_range, run_kernels)
 )
 _CALLS = {
     "end": ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64),
@@ -190,8 +202,8 @@ class Team:
         self._memory = np.zeros((_ROWS + (threads + 1) * _ROW) // 8, np.int64)
         start: int = self._memory.__array_interface__["data"][0]
         self.address = start + -start % _ROW
-        self.turn = threading.Lock()
-        """Who launches."""
+        self.turn = threading.RLock()
+        """Who launches; once more where a finalizer or a handler of a signal does meanwhile."""
         self.is_started = False
         self._is_able = True
         self._handles: list[ctypes.c_ulong] = []
@@ -213,8 +225,8 @@ class Team:
         if not self.is_started:
             with self.turn:
                 if not self.is_started:
+                    self.is_started = True  # once, even if Ctrl-C ends it: then there are fewer
                     self._start()
-                    self.is_started = True
         return self._is_able
 
     def limit(self, threads: int) -> None:
@@ -235,8 +247,9 @@ class Team:
             self._is_able = False
             return
         # signals are for Python's threads
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # may raise: Ctrl-C
             for number, row in enumerate(rows[1:], start=1):
                 if not self._begin(library, number, row):
                     break  # as many as there may be
@@ -267,7 +280,7 @@ class Team:
 
     def _after_fork(self) -> None:
         """In the child: the threads are not there, and the parent's locks may be held."""
-        self.turn = threading.Lock()
+        self.turn = threading.RLock()
         self._handles = []
         self._reset()
 

@@ -6,7 +6,7 @@ from prism.ir.blocks import evaluate_graph
 from prism.ir.check import check_program
 from prism.ir.check_graph import MAX_GRID_DIMS, MAX_KERNELS, MAX_LOOPS, check_mugraph, check_sgraph
 from prism.ir.check_threads import check_threads
-from prism.ir.evaluate import evaluate, sizes_of
+from prism.ir.evaluate import Read, evaluate, sizes_of
 from prism.ir.expression import (
     Along,
     Call,
@@ -160,6 +160,7 @@ __all__ = [
     "ParKind",
     "Place",
     "Program",
+    "Read",
     "Roll",
     "SGraph",
     "Size",

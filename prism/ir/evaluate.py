@@ -5,12 +5,16 @@ position, and two axes of one name must have the same extent (size-one axes do n
 value that does not vary along a dimension simply lacks it). `apply_op` is the meaning of one
 operator on such values; the block-by-block meaning of an sGraph (`blocks.py`) uses the same one on
 tiles, which is why `sizes` are always those of whole dimensions.
+
+A large argument that one contraction alone reads is never held whole in float64: it is read piece
+by piece, converted and multiplied while it lies in a cache (`_contract_pieces`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +43,12 @@ Array = NDArray[Any]
 
 Precision = type[np.float32 | np.float64]
 
+Read = Callable[[str, Array], Array]
+"""From an argument's name and (a piece of) its array to the values an evaluation takes for it."""
+
+PIECE = 1 << 19
+"""Elements of a piece of a large argument: as float64 they fit a cache, and are many rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -54,31 +64,69 @@ class Value:
         return self.array.transpose(order)[index]
 
 
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A large argument as it is given, to be read piece by piece."""
+
+    dims: tuple[DataDim, ...]
+    array: Array
+    argument: str
+    precision: Precision
+    read: Read | None
+
+    def whole(self) -> Value:
+        """All of it; never the caller's own array."""
+        array = self._read(self.array)
+        return Value(self.dims, array.astype(self.precision, copy=array is self.array))
+
+    def pieces(self) -> Iterator[tuple[slice, Value]]:
+        """The parts along the first dimension, one after the other."""
+        extent = len(self.array)
+        step = max(1, PIECE * extent // self.array.size)
+        for start in range(0, extent, step):
+            part = slice(start, start + step)
+            array = self._read(self.array[part])
+            yield part, Value(self.dims, array.astype(self.precision, copy=False))
+
+    def _read(self, array: Array) -> Array:
+        return array if self.read is None else self.read(self.argument, array)
+
+
 def evaluate(
-    program: Program, arrays: Mapping[str, ArrayLike], precision: Precision = np.float64
+    program: Program,
+    arrays: Mapping[str, ArrayLike],
+    precision: Precision = np.float64,
+    read: Read | None = None,
 ) -> tuple[Array, ...]:
     """The program's outputs, computed in float64 from an array per argument.
 
-    A coarser `precision` shows what the program as it stands loses by rounding its steps.
+    A coarser `precision` shows what the program as it stands loses by rounding its steps. `read`
+    changes arguments element by element on their way in; a large one it may get in pieces, one
+    after the other.
 
     Raises:
         SizeError: the arrays do not fit the program or each other.
         UsageError: an array is missing, unknown or not of real numbers.
     """
     sizes = sizes_of(program, arrays)
-    inputs = input_values(program, arrays, precision)
+    inputs = _given(program, arrays, precision, read)
     live = list(live_nodes(program))
+    in_pieces = _read_once(program, live)
     last_reader = {j: i for i in live for j in _operands(program.nodes[i])}
     kept = {o.tensor for o in program.outputs}
-    values: dict[TensorId, Value] = {}
+    values: dict[TensorId, Value | _Unread] = {}
     with np.errstate(all="ignore"):
         for i in live:
             node = program.nodes[i]
-            values[i] = _value_of(node, values, inputs, sizes, precision)
+            if isinstance(node, Input):
+                given = inputs[node.name]
+                values[i] = given if i in in_pieces else given.whole()
+            else:
+                values[i] = _value_of(node, values, sizes, precision)
             for j in set(_operands(node)) - kept:
                 if last_reader[j] == i:
                     del values[j]  # a large intermediate lives no longer than it is read
-    return tuple(output_array(o, values[o.tensor], sizes) for o in program.outputs)
+    return tuple(output_array(o, _whole(values[o.tensor]), sizes) for o in program.outputs)
 
 
 def sizes_of(program: Program, arrays: Mapping[str, ArrayLike]) -> dict[DataDim, int]:
@@ -121,17 +169,43 @@ def sizes_of(program: Program, arrays: Mapping[str, ArrayLike]) -> dict[DataDim,
     return bind_sizes(program, found)
 
 
-def input_values(
-    program: Program, arrays: Mapping[str, ArrayLike], precision: Precision = np.float64
-) -> dict[str, Value]:
+def input_values(program: Program, arrays: Mapping[str, ArrayLike]) -> dict[str, Value]:
     """The value of each of the program's inputs, by input name (unit axes dropped)."""
+    given = _given(program, arrays, np.float64, None)
+    return {name: unread.whole() for name, unread in given.items()}
+
+
+def _given(
+    program: Program,
+    arrays: Mapping[str, ArrayLike],
+    precision: Precision,
+    read: Read | None,
+) -> dict[str, _Unread]:
     arguments = {a.name: a for a in program.arguments}
-    out: dict[str, Value] = {}
+    out: dict[str, _Unread] = {}
     for node in program.inputs:
-        array = _real(program, node.argument, arrays[node.argument], precision)
+        array = _real(program, node.argument, arrays[node.argument])
         unit = tuple(i for i, d in enumerate(arguments[node.argument].axes) if d is None)
-        out[node.name] = Value(node.dims, array.squeeze(unit))
+        out[node.name] = _Unread(node.dims, array.squeeze(unit), node.argument, precision, read)
     return out
+
+
+def _read_once(program: Program, live: Sequence[TensorId]) -> set[TensorId]:
+    """The inputs that a contraction reads, and nothing else reads their arguments."""
+    used = Counter(n.argument for n in program.inputs)
+    readers = Counter(j for i in live for j in _operands(program.nodes[i]))
+    readers.update(o.tensor for o in program.outputs)
+    found: set[TensorId] = set()
+    for i in live:
+        node = program.nodes[i]
+        if isinstance(node, Apply) and OPS[node.op].kind is OpKind.CONTRACT:
+            found.update(j for j in node.operands if readers[j] == 1)
+    inputs = {j: program.nodes[j] for j in found}
+    return {j for j, n in inputs.items() if isinstance(n, Input) and used[n.argument] == 1}
+
+
+def _whole(value: Value | _Unread) -> Value:
+    return value.whole() if isinstance(value, _Unread) else value
 
 
 def output_array(output: Output, value: Value, sizes: Mapping[DataDim, int]) -> Array:
@@ -168,23 +242,70 @@ def apply_op(
 
 
 def _value_of(
-    node: Node,
-    values: Mapping[TensorId, Value],
-    inputs: Mapping[str, Value],
+    node: Const | SizeOf | Apply,
+    values: Mapping[TensorId, Value | _Unread],
     sizes: Mapping[DataDim, int],
     precision: Precision,
 ) -> Value:
     match node:
-        case Input(name=name):
-            return inputs[name]
         case Const(value=value):
             return Value((), np.asarray(value, precision))
         case SizeOf(dim=dim):
             return Value((), np.asarray(sizes[dim], precision))
         case Apply(op=op, operands=operands, dim=dim):
-            result = apply_op(op, dim, [values[j] for j in operands], sizes)
+            result = _applied(op, dim, [values[j] for j in operands], sizes)
             # some functions know float64 alone
             return Value(result.dims, result.array.astype(precision, copy=False))
+
+
+def _applied(
+    op: str,
+    dim: DataDim | None,
+    operands: Sequence[Value | _Unread],
+    sizes: Mapping[DataDim, int],
+) -> Value:
+    """The operator's value; of a contraction's large arguments one is read piece by piece."""
+    unread = [k for k, v in enumerate(operands) if isinstance(v, _Unread)]
+    if not unread:
+        return apply_op(op, dim, [_whole(v) for v in operands], sizes)
+    assert dim is not None
+    at = max(unread, key=lambda k: operands[k].array.size)
+    large = operands[at]
+    assert isinstance(large, _Unread)
+    other = _whole(operands[1 - at])
+    if not _is_worth_pieces(large, other, dim):
+        pair = [large.whole(), other] if at == 0 else [other, large.whole()]
+        return apply_op(op, dim, pair, sizes)
+    _check_extents(op, (Value(large.dims, large.array), other))
+    return _contract_pieces(large, other, dim, is_left=at == 0)
+
+
+def _is_worth_pieces(large: _Unread, other: Value, dim: DataDim) -> bool:
+    """Whether the argument is large, and parts of a sum over it are not."""
+    if large.array.size <= PIECE:
+        return False
+    extents = dict(zip(large.dims, large.array.shape, strict=True))
+    extents |= zip(other.dims, other.array.shape, strict=True)
+    del extents[dim]
+    return large.dims[0] != dim or math.prod(extents.values()) <= PIECE
+
+
+def _contract_pieces(large: _Unread, other: Value, dim: DataDim, *, is_left: bool) -> Value:
+    """`_contract` with one operand in pieces along its first dimension."""
+    cut = large.dims[0]
+    parts: list[Value] = []
+    for where, piece in large.pieces():
+        index = tuple(where if d == cut else slice(None) for d in other.dims)
+        rest = Value(other.dims, other.array[index])
+        part = _contract(piece, rest, dim) if is_left else _contract(rest, piece, dim)
+        if cut == dim and parts:
+            np.add(parts[0].array, part.array, out=parts[0].array)
+        else:
+            parts.append(part)
+    if cut == dim:
+        return parts[0]
+    dims = parts[0].dims
+    return Value(dims, np.concatenate([p.array for p in parts], axis=dims.index(cut)))
 
 
 def _operands(node: Node) -> tuple[TensorId, ...]:
@@ -254,10 +375,10 @@ def _check_rank(program: Program, argument: Argument, shape: tuple[int, ...]) ->
         )
 
 
-def _real(program: Program, name: str, given: ArrayLike, precision: Precision) -> Array:
+def _real(program: Program, name: str, given: ArrayLike) -> Array:
     array = np.asarray(given)
     if array.dtype.kind in "bcOSUMm":
         raise UsageError(
             f"argument {name!r} of {program.name} has dtype {array.dtype}; real numbers are needed"
         )
-    return array.astype(precision)
+    return array

@@ -68,6 +68,9 @@ STORING_FACTOR = 2.0
 PART = 1 << 20
 """Elements that one generator draws: inputs do not depend on the number of threads."""
 
+FRESH = 16
+"""Parts of an argument that are drawn before they are repeated in other places."""
+
 THREADS = 4
 """Threads that draw inputs."""
 
@@ -200,19 +203,21 @@ def prepare(  # noqa: PLR0913 - what is checked, and how far
         measured = _measure(program, base, dtype, "drawn", shake, lenient=True)
         assert measured is not None
     cases = [Case("drawn", min(measured.allowed, most))]
-    _save(folder, "input", base.values())
     _save(folder, "drawn", measured.references)
-    for name in _names(program, names):
-        if FAR.get(name) in {c.name for c in cases if c.tells_digits}:
-            continue
-        measured = _measure(program, base, dtype, name, shake)
-        allowed = None if measured is None else _allowed(measured, dtype, is_far=name in FAR)
-        if measured is not None and allowed is not None:
-            cases.append(Case(name, allowed))
-            _save(folder, name, measured.references)
-        elif name not in FAR.values():
-            reason = "the program is not finite or ill-conditioned"
-            notes.append(f"case {name!r} left out: {reason}")
+    with ThreadPoolExecutor(1) as writer:
+        saved = writer.submit(_save, folder, "input", base.values())
+        for name in _names(program, names):
+            if FAR.get(name) in {c.name for c in cases if c.tells_digits}:
+                continue
+            measured = _measure(program, base, dtype, name, shake)
+            allowed = None if measured is None else _allowed(measured, dtype, is_far=name in FAR)
+            if measured is not None and allowed is not None:
+                cases.append(Case(name, allowed))
+                _save(folder, name, measured.references)
+            elif name not in FAR.values():
+                reason = "the program is not finite or ill-conditioned"
+                notes.append(f"case {name!r} left out: {reason}")
+        saved.result()
     return CheckData(folder, dtype, tuple(base), len(program.outputs), tuple(cases), tuple(notes))
 
 
@@ -248,24 +253,32 @@ def _draw(
     *,
     positive: bool,
 ) -> dict[str, Array]:
-    """An array per argument; each part of it has a generator of its own, so that threads share."""
+    """An array per argument, by threads: each part of it has a generator of its own.
+
+    Parts of a large one beyond the first `FRESH` are one of those again, begun elsewhere and with
+    another sign: no two places hold the same tile, and drawing does not take longer than the rest.
+    """
     precision = np.float64 if kind == np.float64 else np.float32
     arrays: dict[str, Array] = {}
     with ThreadPoolExecutor(THREADS) as threads:
         for number, argument in enumerate(program.arguments):
-            shape = tuple(1 if d is None else sizes[d] for d in argument.axes)
-            drawn = np.empty(shape, kind)
-            flat = drawn.reshape(-1)
+            drawn = np.empty(tuple(1 if d is None else sizes[d] for d in argument.axes), kind)
+            parts = [drawn.reshape(-1)[i : i + PART] for i in range(0, drawn.size, PART)]
 
-            def fill(start: int, flat: Array = flat, number: int = number) -> None:
-                rng = np.random.Generator(np.random.SFC64((seed, number, start)))
-                part = flat[start : start + PART]
-                if positive:
-                    part[...] = rng.random(part.shape, precision) + precision(0.5)
+            def fill(k: int, parts: list[Array] = parts, number: int = number) -> None:
+                rng = np.random.Generator(np.random.SFC64((seed, number, k)))
+                size = parts[k].size
+                if k >= FRESH:
+                    again = np.roll(parts[rng.integers(FRESH)], rng.integers(PART))[:size]
+                    sign = 1 if positive else rng.choice((-1, 1))
+                    np.multiply(again, kind.type(sign), out=parts[k])
+                elif positive:
+                    parts[k][...] = rng.random(size, precision) + precision(0.5)
                 else:
-                    part[...] = rng.standard_normal(part.shape, precision)
+                    parts[k][...] = rng.standard_normal(size, precision)
 
-            list(threads.map(fill, range(0, flat.size, PART)))
+            list(threads.map(fill, range(len(parts))[:FRESH]))
+            list(threads.map(fill, range(len(parts))[FRESH:]))
             arrays[argument.name] = drawn
     return arrays
 

@@ -18,8 +18,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, assert_never
 
-import numpy as np
-
 from prism.cache import write_atomically
 from prism.errors import DeviceLostError, KernelError
 from prism.ir import MuGraph, adopt
@@ -27,7 +25,7 @@ from prism.plugins import Group, make
 from prism.protocols import Kernel, Target
 from prism.record import Outcome, digest
 from prism.tune.cases import CheckData, prepare
-from prism.tune.check import CheckResult, check, compare, nan_filled
+from prism.tune.check import CheckResult, Inputs, check, compare, nan_filled
 from prism.tune.timing import Timing, time_kernels
 
 
@@ -124,6 +122,7 @@ class Session:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._kernels: dict[int, Kernel] = {}
+        self._inputs: tuple[CheckData, Inputs] | None = None
 
     def build(self, request: Build) -> Built | Failed:
         """Emit, write and compile; each failure has its own outcome."""
@@ -148,12 +147,12 @@ class Session:
 
     def check(self, request: Check) -> CheckResult:
         """Compare with the reference."""
-        return check(self._kernels[request.trial], request.data)
+        return check(self._kernels[request.trial], request.data, self._inputs_of(request.data))
 
     def time(self, request: Time) -> tuple[Timing, ...] | Failed:
         """Time, then look at the outputs again: a race may have spared the check."""
         data = request.data
-        arrays = [np.array(array, order="C") for array in data.inputs()]
+        arrays = self._inputs_of(data).fill("drawn")
         references = data.references("drawn")
         outputs = [nan_filled(references, data.dtype) for _ in request.trials]
         bound = [
@@ -169,6 +168,12 @@ class Session:
                 detail = f"right in the check, not while timed: {result.detail}"
                 return Failed(result.outcome, detail)
         return timings
+
+    def _inputs_of(self, data: CheckData) -> Inputs:
+        if self._inputs is None or self._inputs[0] != data:
+            self._inputs = None  # one after the other: they may be large
+            self._inputs = (data, Inputs(data))
+        return self._inputs[1]
 
     def rehearse(self, request: Rehearse) -> CheckResult | Done:
         """Check what stands in for a kernel that cannot run here; `Done` if nothing does."""

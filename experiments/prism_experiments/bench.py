@@ -73,14 +73,14 @@ class Setting:
     against: str = "all"
 
 
-FULL = Setting(budget=20.0, rounds=7)
+FULL = Setting(budget=40.0, rounds=7)
 SMOKE = Setting(budget=5.0, rounds=3, against="numpy,onnxruntime,torch")
 
 
 @click.command()
 @click.option("--smoke", is_flag=True, help="Two small cases, under two minutes in all.")
 @click.option("--all", "everything", is_flag=True, help="Every workload, and more sizes.")
-@click.option("--budget", type=float, help="Seconds of tuning per case (20; smoke: 5).")
+@click.option("--budget", type=float, help="Seconds of tuning per case (40; smoke: 5).")
 @click.option("--rounds", type=int, help="Rounds of timing per case (7; smoke: 3).")
 @click.option("--dtype", help="float32, or another that `prism bench` takes.")
 @click.option("--against", help="Rivals, as in `prism bench` (all; smoke: what need not compile).")

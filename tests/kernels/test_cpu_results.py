@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
+from itertools import count
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from prism_kernels.cpu.results import KEPT, Result
 
 SINGLE = np.dtype(np.float32)
+MANY = 5
 SHAPES = [(6, 8), (1 << 9, 1 << 10)]
 
 
@@ -101,19 +103,34 @@ def test_every_result_starts_on_a_cache_line(shape):
     assert array.flags.writeable
 
 
-def test_two_threads_that_look_at_the_same_time_get_different_arrays():
-    """The second one looks when the first has just counted the references."""
-    result, taken = Result((8,), SINGLE), []
-    result.array()
+def with_another_after(result, steps):
+    """An array, and the one that another thread gets when this one has gone so many steps."""
+    taken, gone = [], 0
 
-    def look(_frame, event, called):
-        if event == "c_return" and called is sys.getrefcount and not taken:
+    def trace(frame, _event, _arg):
+        nonlocal gone
+        frame.f_trace_opcodes = True
+        gone += 1
+        if gone == steps:
             taken.append(result.array())
+        return trace
 
-    sys.setprofile(look)
+    before = sys.gettrace()
+    sys.settrace(trace)
     try:
         array = result.array()
     finally:
-        sys.setprofile(None)
-    assert len(taken) == 1
-    assert not np.shares_memory(array, taken[0])
+        sys.settrace(before)
+    return array, taken
+
+
+def test_two_threads_that_look_at_the_same_time_get_different_arrays():
+    """Wherever the one is interrupted by the other."""
+    for steps in count(1):
+        result = Result((8,), SINGLE)
+        result.array()
+        array, taken = with_another_after(result, steps)
+        if not taken:
+            break
+        assert not np.shares_memory(array, taken[0])
+    assert steps > MANY

@@ -24,7 +24,7 @@ class Found:
 def searched(monkeypatch):
     """What was searched."""
     calls = []
-    monkeypatch.setattr(driver, "_search", lambda *args, **_: calls.append(args))
+    monkeypatch.setattr(driver, "searched", lambda *args, **_: calls.append(args))
     return calls
 
 

@@ -8,10 +8,11 @@ VENV ?= .venv
 JOBS ?= 2
 # `make test SLOW=1` runs the tests marked slow too; PYTEST_ARGS goes to pytest as it is. CUDA=no
 # leaves out the cuda extra (250 MB to fetch, once), and the tests that compile CUDA kernels.
-# EXTRAS=no leaves out the extras ray and plots (110 MB), and the tests on Ray clusters and of charts.
+# EXTRAS=yes adds the extras ray and plots (110 MB), and the tests of charts and, with SLOW=1, on
+# local Ray clusters, which want the machine to themselves.
 SLOW ?=
 CUDA ?= yes
-EXTRAS ?= yes
+EXTRAS ?= no
 PYTEST_ARGS ?=
 DEMO ?= -m prism_experiments.demo
 # `make bench BENCH_ARGS=--all` measures more; `python -m prism_experiments.bench --help` says what.

@@ -179,4 +179,5 @@ def test_a_killed_node_costs_a_tuning_run_its_running_trial_only(folder):
     trials = RecordFile(folder / "trials.jsonl").read()
     assert [trial.outcome for trial in trials] == [Outcome.OK] * 6
     assert all(trial.host for trial in trials)
-    assert len(nodes_begun(folder)) == 6 + 1 + 2  # the trials, one of them twice, the finals
+    # the trials, one perhaps twice (its node may die before it begins), the finals
+    assert len(nodes_begun(folder)) in (6 + 2, 6 + 1 + 2)

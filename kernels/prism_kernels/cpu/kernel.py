@@ -75,7 +75,7 @@ class CpuKernel:
         elements: int = meta["workspace_elements"] * maximum_threads()
         self._workspace = aligned_empty((elements,), dtype)
         self._results = tuple(Result(o.shape, self._signature.dtype) for o in outputs)
-        self._scratch: _Scratch | None = (*self._between, self._workspace)
+        self._scratch: _Scratch | None = self._own
         self._turn = threading.RLock()  # a finalizer or a handler of a signal may call us too
         self._direct = self._make_direct(meta["launches"])
         self._shares = any(each.get("blocks", 1) > 1 for each in meta["launches"])
@@ -89,8 +89,13 @@ class CpuKernel:
             return None
         signature = self._signature
         kernels = [(_block(self._module, each), each["blocks"]) for each in launches]
-        rest = [address_of(array) for array in (*self._between, self._workspace)]
+        rest = [address_of(array) for array in self._own]
         return Direct(kernels, signature, rest)
+
+    @property
+    def _own(self) -> _Scratch:
+        """The arrays that a launch takes besides arguments and results, in their order."""
+        return (*self._between, self._workspace)
 
     @property
     def facts(self) -> Mapping[str, int | float | str]:
@@ -120,8 +125,7 @@ class CpuKernel:
             KernelError: wrong number, shape, dtype or layout of the arrays.
         """
         self._signature.check_arguments(arrays)
-        with self._turn:
-            outputs = tuple(result.array() for result in self._results)
+        outputs = tuple(result.array() for result in self._results)
         self._launch(arrays, outputs)
         return outputs
 
@@ -169,9 +173,7 @@ class CpuKernel:
             try:
                 self._scratch = None
                 # there is none where a step of ours was interrupted by a call on this thread
-                scratch = own or tuple(
-                    aligned_empty(a.shape, a.dtype) for a in (*self._between, self._workspace)
-                )
+                scratch = own or tuple(aligned_empty(a.shape, a.dtype) for a in self._own)
                 for step in self._steps:
                     step([*arrays, *outputs, *scratch])
             finally:
@@ -180,7 +182,7 @@ class CpuKernel:
     def _after_fork(self) -> None:
         """In a child process: whoever was calling us is not there."""
         self._turn = threading.RLock()
-        self._scratch = (*self._between, self._workspace)
+        self._scratch = self._own
 
 
 _LOADED: WeakSet[CpuKernel] = WeakSet()

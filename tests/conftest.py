@@ -36,12 +36,18 @@ def runs_slow(config):
     return config.getoption("--slow") or "slow" in config.getoption("-m")
 
 
+SLOW_TIMEOUT_S = 1200
+"""When a slow test is taken to hang; of the others pyproject.toml says it."""
+
+
 def pytest_collection_modifyitems(config, items):
     skip_slow = pytest.mark.skip(reason="slow: needs --slow")
     run_slow = runs_slow(config)
     for item in items:
         if item.get_closest_marker("slow") and not run_slow:
             item.add_marker(skip_slow)
+        elif item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
         if item.get_closest_marker("gpu") and (problem := gpu_problem()):
             item.add_marker(pytest.mark.skip(reason=f"gpu: {problem}"))
 

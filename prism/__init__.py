@@ -97,6 +97,7 @@ __all__ = [
     "relu",
     "rms_norm",
     "rsqrt",
+    "search",
     "sigmoid",
     "silu",
     "softmax",
@@ -119,13 +120,16 @@ _ELSEWHERE = {
 }
 """Public names that do not come from the front end, and their modules."""
 
+_MODULES = ("ops", "search")
+"""Public names that are modules."""
+
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     """Import a public name when it is first used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "ops":
-        return importlib.import_module("prism.ops")
+    if name in _MODULES:
+        return importlib.import_module(f"prism.{name}")
     value = getattr(importlib.import_module(_ELSEWHERE.get(name, "prism.frontend")), name)
     globals()[name] = value
     return value

@@ -62,6 +62,11 @@ class DeviceLostError(KernelError):
     """A kernel broke its device for this process: nothing runs there until a new process does."""
 
 
+def to_install(extra: str) -> str:
+    """How an extra of pyproject.toml is installed, for messages."""
+    return f"in Prism's checkout, pip install '.[{extra}]'"
+
+
 def one_line(error: BaseException) -> str:
     """What an error of somebody else's code says, whatever that is: its type and text, in short."""
     try:

@@ -23,6 +23,7 @@ import click
 from rich.console import Console
 
 from prism.cli.render import seconds, table
+from prism.errors import to_install
 from prism.search import SearchOptions, search
 from prism_experiments.grown import FAMILIES, grown
 
@@ -93,7 +94,7 @@ def main(output: Path, budget: float, *, smoke: bool) -> None:
     plotted = plot(costs, picture)
     click.echo(f"Written: {output}" + (f", {picture}" if plotted else ""))
     if not plotted:
-        click.echo("No picture: matplotlib is not installed (pip install 'prism-superopt[plots]').")
+        click.echo(f"No picture: matplotlib is not installed ({to_install('plots')}).")
 
 
 def _points(operators: Sequence[int], fixed: int, most: int) -> Iterator[Point]:

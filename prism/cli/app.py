@@ -187,5 +187,6 @@ def _system_cause(error: BaseException) -> str:
 def main() -> None:
     """Prism: symbolic superoptimizer for tensor programs.
 
-    Exit status: 0 yes, 1 a negative answer, 2 bad usage or input, 3 gave up at a limit.
+    Exit status: 0 yes, 1 a negative answer, 2 bad usage or input, 3 gave up at a limit,
+    130 interrupted.
     """

@@ -66,7 +66,14 @@ class Request:
 )
 @tune_options
 @budget_option(60.0)
-@click.option("--rounds", type=click.IntRange(1, 1000), metavar="N", default=7, show_default=True)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=7,
+    show_default=True,
+    help="Rounds: in each, every contestant is timed once, in turn.",
+)
 @click.option(
     "--processes",
     type=click.IntRange(1, 100),

@@ -213,6 +213,7 @@ def limit_option(
     name: str, least: int, text: str, *, most: int | None = None
 ) -> Callable[[Decorated], Decorated]:
     """A limit of the search; when it is not given, the search chooses."""
+    text = f"{text} Default: as the program needs; printed as `limits`."
     return click.option(name, type=click.IntRange(least, most), metavar="N", help=text)
 
 

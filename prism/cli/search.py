@@ -209,7 +209,7 @@ def search_view(result: SearchResult, saved: str | None) -> tuple[RenderableType
         *funnel(result.counters),
         f"limits: {limits}",
         *lines,
-        *(_graphs(found) if found else _nothing(result)),
+        *(_graphs(found, saved) if found else _nothing(result)),
         *(f"{g.id} is proved {g.proof}" for g in found if g.proof is not None),
         *([f"saved in {saved}"] if saved is not None else []),
     )
@@ -261,10 +261,11 @@ def graphs_table(graphs: Sequence[FoundGraph]) -> Table:
     return table(("graph", "verdict", ">ops", ">acc", "mapping", "operators"), rows)
 
 
-def _graphs(found: Sequence[FoundGraph]) -> Iterator[RenderableType]:
+def _graphs(found: Sequence[FoundGraph], saved: str | None) -> Iterator[RenderableType]:
     yield graphs_table(found[:SHOWN])
     if len(found) > SHOWN:
-        yield f"... and {len(found) - SHOWN} more; save them with -o and see prism show"
+        how = "save them with -o FILE" if saved is None else f"see prism show {saved}"
+        yield f"... and {len(found) - SHOWN} more; {how}"
 
 
 def _nothing(result: SearchResult) -> Iterator[RenderableType]:

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prism.errors import UsageError
+from prism.errors import UsageError, to_install
 from prism.files import write_atomically
 from prism.report_page.charts import Chart
 from prism.report_page.markup import Markup, escaped
@@ -21,7 +21,7 @@ from prism.units import counted, seconds
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INSTALL = "pip install 'prism-superopt[plots]'"
+INSTALL = to_install("plots")
 
 INK = "#010203"
 """A colour that nothing else has: it becomes the page's text colour."""

@@ -277,10 +277,10 @@ def test_errors_name_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ("numba_cuda", r'need numba-cuda, which is not installed: pip install "prism-superopt\[c'),
-        ("cuda.bindings.nvvm", r"need NVVM, which cannot be loaded .*: pip install"),
-        ("cuda.bindings.nvjitlink", r"need nvJitLink, which cannot be loaded .*: pip install"),
-        ("numba.cuda.extending", r"numba-cuda cannot be imported .*: pip install"),
+        ("numba_cuda", r"need numba-cuda, which is not installed: in Prism's .* '\.\[cuda\]'"),
+        ("cuda.bindings.nvvm", r"need NVVM, which cannot be loaded .*, pip install"),
+        ("cuda.bindings.nvjitlink", r"need nvJitLink, which cannot be loaded .*, pip install"),
+        ("numba.cuda.extending", r"numba-cuda cannot be imported .*, pip install"),
     ],
 )
 def test_a_missing_part_is_named_with_what_to_install(monkeypatch, request, module, message):

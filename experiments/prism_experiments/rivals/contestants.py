@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from prism.bench import NotAvailableError, Outputs, Prepared, Task, Way
 from prism.bench.task import make_inputs, task_program
+from prism.errors import to_install
 from prism.ir import DataDim, Program, bind_sizes
 from prism_experiments.rivals.composites import Composite, find_attention, find_composites
 from prism_experiments.rivals.onnx_model import onnx_model
@@ -66,7 +67,7 @@ def required(module: str, package: str) -> Any:  # noqa: ANN401 - the module
         return importlib.import_module(module)
     except ImportError as error:
         raise NotAvailableError(
-            f"not installed: pip install {package}, or 'prism-superopt[bench]' ({error})"
+            f"not installed: pip install {package}, or {to_install('bench')} ({error})"
         ) from None
 
 

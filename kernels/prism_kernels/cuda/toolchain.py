@@ -15,9 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-from prism.errors import KernelError, one_line
+from prism.errors import KernelError, one_line, to_install
 
-INSTALL = 'pip install "prism-superopt[cuda]"'
+INSTALL = to_install("cuda")
 
 SIMULATOR = "NUMBA_ENABLE_CUDASIM"
 

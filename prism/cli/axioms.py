@@ -11,9 +11,10 @@ from prism.cli.params import axiom_specs
 from prism.cli.render import table
 from prism.cli.run import Run, answering
 from prism.egraph import Axiom, AxiomFile, AxiomSet, load_axioms
-from prism.egraph.checking import SHIPPED, CheckReport, check_axioms
+from prism.egraph.axioms import SHIPPED
+from prism.egraph.checking import CheckReport, check_axioms
 from prism.egraph.proving import Proof, installed_provers
-from prism.egraph.soundness import faults_of
+from prism.egraph.soundness import faults_of, own_files
 from prism.errors import UsageError
 from prism.frontend import load_program
 from prism.operators import parse_table
@@ -132,7 +133,7 @@ def check_view(report: CheckReport) -> tuple[Any, ...]:
     tested = (
         f"{len(report.rules)} directed rules hold on random tensors: {counts}"
         if report.rules
-        else "no rule holds"
+        else "no rule was found to hold"
     )
     unclear = tuple(
         f"{rule.place}: rule {rule.rule!r} speaks of a helper without a meaning: tested only "
@@ -144,9 +145,10 @@ def check_view(report: CheckReport) -> tuple[Any, ...]:
     notes = (f"of {rounded} the sides differ in float64, by rounding alone",) if rounded else ()
     grown = (_growth_text(report),) if report.growth else ()
     count = len(failures)
-    verdict = (
-        f"{count} {'rule fails' if count == 1 else 'rules fail'}" if count else "all rules pass"
-    )
+    if count:
+        verdict = f"{count} {'rule fails' if count == 1 else 'rules fail'}"
+    else:
+        verdict = "all rules pass" if report.rules else "there is no rule in these files"
     return (*failures, *unclear, tested, *notes, *grown, verdict)
 
 
@@ -162,13 +164,6 @@ def _growth_text(report: CheckReport) -> str:
 
 def _proof_counts(report: CheckReport) -> dict[Proof, int]:
     return {proof: sum(r.proof is proof for r in report.rules) for proof in Proof}
-
-
-def own_files(found: AxiomSet, specs: tuple[str, ...]) -> tuple[AxiomFile, ...]:
-    """The files of a set that no installed plug-in brings: `specs` are what it was loaded from."""
-    sets = installed(Group.AXIOMS)
-    known = load_axioms([spec for spec in specs if spec in sets]).files
-    return tuple(file for file in found.files if file not in known)
 
 
 def of_family(found: AxiomSet, family: str) -> list[Axiom]:

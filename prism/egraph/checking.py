@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import pairwise
 
 from prism.egraph.axiom import AxiomFile
-from prism.egraph.axioms import AxiomSet, DirectedRule, axiom_files, make_axiom_set
+from prism.egraph.axioms import SHIPPED, AxiomSet, DirectedRule, axiom_files, make_axiom_set
 from prism.egraph.growth import Growth, endless_rules, growth_of
 from prism.egraph.poison import find_poison
 from prism.egraph.proving import Proof, RuleProver, best_proof
@@ -24,7 +24,6 @@ from prism.egraph.soundness import check_rule
 from prism.errors import AxiomError
 from prism.ir import Program
 
-SHIPPED = "prism"
 PROOF_SECONDS = 1.0
 CASES = 50
 

@@ -29,6 +29,8 @@ UNDEFINED = 0.2
 """How often a value has undefined entries."""
 LARGE, LARGE_EXPONENT = 1e6, 30.0
 """Of the largest entries, where every operator is rational and where one may be an exponential."""
+FAR = 8.0
+"""How many times such a number a value may be, to be on the other side of what it stands in."""
 MARKED, LONGEST = 0.3, 4_096
 """How often an instance is about a number that the rule speaks of, and up to which a size is."""
 
@@ -99,6 +101,7 @@ class Draw:
         self.single = single_dims(rule.axiom.conditions)
         marks = landmarks(heads, constants(rule.left) | constants(rule.right))
         self.marks = [m for m in marks if is_rational(heads) or abs(m) <= self.large]
+        self.factors = tuple(f for m in marks for f in (m, 1.0 / m if m else 0.0) if f)
         self.lengths = [int(m) for m in marks if m == int(m) and 1 <= m <= LONGEST]
 
     def instance(self) -> Instance | None:
@@ -215,7 +218,11 @@ class Draw:
         if self.marks and numbers.random() < MARKED:
             # a rule may hold on one side of a number that it speaks of
             mark = numbers.choice(self.marks)
-            near = np.array([mark - 1.0, mark, mark + 1.0, 2.0 * mark, -mark, -2.0 * mark])
+            # or beyond one that it makes of several: 30 tanh(x / 30) is 29.5 at 72
+            far = [f * mark for f in (2.0, FAR, *self.factors)]
+            near = [mark - 1.0, mark, mark + 1.0, *far]
+            near = np.array([m for m in near if abs(m) <= max(self.large, FAR * abs(mark))])
+            near = np.concatenate((near, -near))
             places = numbers.random(shape) < 0.5
             values[places] = numbers.choice(near, int(places.sum()))
         if numbers.random() < UNDEFINED:

@@ -4,7 +4,8 @@ Where the conditions of a rule hold, the other side must have the same type and 
 be defined exactly where the left side is (`prism.egraph.instances` draws the tensors). Floats are
 quick; numbers without rounding (`prism.egraph.exact`) have the last word wherever they can be had,
 so that a rule is neither refuted nor kept by rounding. A test can refute an axiom, not prove it;
-the same seed gives the same tests.
+the same seed gives the same tests. `load_sound` is how whoever proves something reads axioms: files
+of the user's own are tested first.
 """
 
 from __future__ import annotations
@@ -13,12 +14,19 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from prism.egraph.axiom import AxiomFile
-from prism.egraph.axioms import AxiomSet, DirectedRule
+from prism.egraph.axioms import (
+    SHIPPED,
+    AxiomSet,
+    DirectedRule,
+    load_axioms,
+    make_axiom_set,
+)
 from prism.egraph.bank import TermId, TermType
 from prism.egraph.exact import (
     ExactMeaning,
@@ -33,7 +41,8 @@ from prism.egraph.instances import Draw, Instance
 from prism.egraph.meaning import Array
 from prism.egraph.sides import build, fits, type_text
 from prism.egraph.signature import PAR_RULES
-from prism.errors import GraphError, SizeError
+from prism.errors import AxiomError, GraphError, SizeError
+from prism.plugins import Group, installed
 
 SMALL_WORK, MOST_WORK = 400, 20_000
 """Numbers in all values of an instance: to look at it exactly anyway, and to do so in doubt."""
@@ -113,6 +122,36 @@ def faults_of(axioms: AxiomSet, files: Sequence[AxiomFile], *, seed: int = 0) ->
     return found
 
 
+def own_files(axioms: AxiomSet, specs: Sequence[str]) -> tuple[AxiomFile, ...]:
+    """The files of a set that no installed plug-in brings: `specs` are what it was loaded from."""
+    sets = installed(Group.AXIOMS)
+    known = load_axioms([spec for spec in specs if spec in sets]).files
+    return tuple(file for file in axioms.files if file not in known)
+
+
+def load_sound(specs: Sequence[str] = (SHIPPED,), *, seed: int = 0) -> AxiomSet:
+    """The axioms that `specs` name, to prove with; `seed` is that of the tests.
+
+    Installed sets were tested when they were made (`prism axioms check`).
+
+    Raises:
+        AxiomError: see `load_axioms`; also a rule of an own file that a test refutes.
+        PluginError: a name that is not installed.
+    """
+    axioms = load_axioms(specs)
+    for rule, why in _faults(axioms.files, own_files(axioms, specs), seed):
+        raise AxiomError(f"{rule} is unsound, so nothing can be proved with it: {why}")
+    return axioms
+
+
+@lru_cache(maxsize=8)
+def _faults(
+    files: tuple[AxiomFile, ...], own: tuple[AxiomFile, ...], seed: int
+) -> tuple[tuple[str, str], ...]:
+    """`faults_of`, once per process."""
+    return tuple(faults_of(make_axiom_set(files), own, seed=seed).items())
+
+
 @dataclass(frozen=True, slots=True)
 class _Finding:
     """What one instance says. `rounding`: floats differ, exact numbers agree."""
@@ -175,7 +214,7 @@ def _float_fault(a: Array, b: Array) -> str | None:
     if not wrong.any():
         return None
     place = tuple(np.argwhere(wrong)[0])
-    return f"the left side is {a[place]:.6g} and the right side {b[place]:.6g}"
+    return _differ_text(*(Fraction(float(side[place])) for side in (a, b)))
 
 
 def _exact_fault(
@@ -187,14 +226,24 @@ def _exact_fault(
     for x, y in zip(a[finite(a)], b[finite(b)], strict=True):
         size = 0 if is_rational else max(1, abs(x.value), abs(y.value))
         if abs(x.value - y.value) > Fraction(1, 10**20) * size:
-            left, right = _number_text(x.value), _number_text(y.value)
-            return f"the left side is {left} and the right side {right}"
+            return _differ_text(x.value, y.value)
     return None
 
 
-def _number_text(value: Fraction) -> str:
+def _differ_text(left: Fraction, right: Fraction) -> str:
+    """Both values, with as many digits as it takes to see that they differ."""
+    for digits in (6, 17):
+        one, other = (_number_text(value, digits) for value in (left, right))
+        if one != other:
+            break
+    else:
+        other = f"{one} and {_number_text(right - left, 6)}"
+    return f"the left side is {one} and the right side {other}"
+
+
+def _number_text(value: Fraction, digits: int) -> str:
     try:
-        return f"{float(value):.6g}"
+        return f"{float(value):.{digits}g}"
     except OverflowError:
         return "too large for a float"
 

@@ -36,6 +36,8 @@ from prism.ir import Definition
 ALLOWED_COMMANDS = ("rewrite", "birewrite", "rule", "constructor")
 ALLOWED_RULESETS = (PAR_RULES, ALGEBRA, ALGEBRA_VERIFY)
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+MOST_AXIOMS = 2_000
+"""In one file. Each is tested before anything is proved with it, and no e-graph bears so many."""
 ARITHMETIC = ("&", "|", "<<", "+", "-")
 ANALYSIS_FUNCTIONS = ("dims", "pars")
 
@@ -101,7 +103,14 @@ class _Vetter:
         return AxiomError(f"{self.file.name}:{at.line}: {message}")
 
     def run(self) -> Vetted:
-        for form in read(self.file.text, self.file.name):
+        forms = read(self.file.text, self.file.name)
+        if len(forms) > MOST_AXIOMS:
+            raise self.fail(
+                forms[MOST_AXIOMS],
+                f"there are {len(forms)} commands in this file, and at most {MOST_AXIOMS} are read: "
+                "each is tested before it is used; split the file, or leave out what no proof needs",
+            )
+        for form in forms:
             match form.head:
                 case "rewrite" | "birewrite":
                     self.rewrite(form)

@@ -25,7 +25,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prism.artifact import FoundGraph
-from prism.egraph import AxiomSet, load_axioms, saturate
+from prism.egraph import AxiomSet, saturate
+from prism.egraph.soundness import load_sound
 from prism.egraph import Limits as SaturationLimits
 from prism.egraph.session import deadline
 from prism.errors import GraphError
@@ -155,7 +156,7 @@ class _Search:
 
     def run(self) -> SearchResult:
         """The pipeline."""
-        axioms = load_axioms(self.options.axioms)
+        axioms = load_sound(self.options.axioms, seed=self.options.seed)
         try:
             self.steps(axioms)
         except KeyboardInterrupt:

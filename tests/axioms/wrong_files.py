@@ -41,6 +41,15 @@ WRONG = {
         ("minimum-cap",),
         '(rewrite (Minimum a (Const "1000.0")) a :ruleset algebra :name "minimum-cap")',
     ),
+    "right in all but values a multiple of its number": (
+        Fault.UNSOUND,
+        ("tanh-cap",),
+        (
+            '(rewrite (Mul (Const "30.0") (Tanh (Div a (Const "30.0")))) (Minimum (Const "29.5") '
+            '(Mul (Const "30.0") (Tanh (Div a (Const "30.0"))))) :ruleset algebra '
+            ':name "tanh-cap")'
+        ),
+    ),
     "wrong only where values are equal": (
         Fault.UNSOUND,
         ("recip-sub",),

@@ -50,6 +50,35 @@ def test_a_wrong_rule_is_named_with_its_place_and_a_counterexample(prism, prism_
     assert "1 rules fail" not in result.stdout
 
 
+def test_a_search_proves_nothing_with_a_rule_that_a_test_refutes(prism, mine, tmp_path):
+    file = mine('(rewrite (Add x (Const "1.0")) x :ruleset algebra :name "one-less")\n')
+    program = tmp_path / "layer.py"
+    program.write_text("def layer(x: 'n d'):\n    return x + 1\n")
+    fault = ("mine.egg:1", "one-less", "unsound", "the left side is")
+    layer = f"{program}:layer"
+    assert_refused(prism("search", layer, "--axioms", file), *fault)
+    assert_refused(prism("optimize", layer, "--sizes", "n=2,d=2", "--axioms", file), *fault)
+    assert_refused(prism("verify", layer, layer, "--axioms", file), *fault)
+
+
+def test_sides_that_differ_little_are_shown_to_differ(prism, mine):
+    file = mine('(rewrite (Mul x (Const "1.0000001")) x :ruleset algebra :name "nearly")\n')
+    stdout = prism("axioms", "check", file).stdout
+    assert "unsound: the left side is 1.0000001" in stdout
+
+
+def test_a_file_without_rules_does_not_pass_for_one(prism, mine):
+    stdout = prism("axioms", "check", mine("; nothing yet\n")).stdout
+    assert "there is no rule in these files" in stdout
+    assert "pass" not in stdout
+
+
+def test_a_file_of_too_many_rules_is_refused_at_once(prism, mine):
+    rules = (f'(rewrite (Abs x) (Abs x) :ruleset algebra :name "r{i}")' for i in range(2001))
+    file = mine("\n".join(rules))
+    assert_refused(prism("verify", "matmul", "matmul", "--axioms", file), "mine.egg:2001", "2001")
+
+
 def test_a_malformed_file_is_a_failure_and_a_missing_one_bad_input(prism, prism_json, mine):
     file = mine('(include "/etc/passwd")\n')
     (failure,) = prism_json("axioms", "check", file, status=Status.NO)["failures"]

@@ -10,7 +10,7 @@ from prism.cli.answer import Answer, Status
 from prism.cli.params import axiom_specs
 from prism.cli.render import table
 from prism.cli.run import Run, answering
-from prism.egraph import Axiom, AxiomFile, AxiomSet, load_axioms
+from prism.egraph import Axiom, AxiomSet, load_axioms
 from prism.egraph.axioms import SHIPPED
 from prism.egraph.checking import CheckReport, check_axioms
 from prism.egraph.proving import Proof, installed_provers

@@ -13,7 +13,7 @@ from prism.cli.inputs import find_graph
 from prism.cli.params import axiom_specs
 from prism.cli.run import Run, answering
 from prism.egraph.soundness import load_sound, own_files
-from prism.errors import AxiomError, ParseError
+from prism.errors import ParseError
 from prism.files import MAX_TEXT_BYTES, read_regular_text
 from prism.frontend import load_program
 from prism.ir import Program, SGraph, parse_sgraph
@@ -60,7 +60,8 @@ def command(
     axioms it needs, a difference with small inputs that show it. Exit status 0: proved; 1: not
     proved; 3: gave up at a limit.
     """
-    axiom_set = load_sound(axioms, seed=run.seed)  # first: programs may call the operators they define
+    # first: programs may call the operators that they define
+    axiom_set = load_sound(axioms, seed=run.seed)
     _, wanted = load_program(reference)
     given = load_candidate(candidate)
     own = own_files(axiom_set, axioms)

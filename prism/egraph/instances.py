@@ -220,8 +220,8 @@ class Draw:
             mark = numbers.choice(self.marks)
             # or beyond one that it makes of several: 30 tanh(x / 30) is 29.5 at 72
             far = [f * mark for f in (2.0, FAR, *self.factors)]
-            near = [mark - 1.0, mark, mark + 1.0, *far]
-            near = np.array([m for m in near if abs(m) <= max(self.large, FAR * abs(mark))])
+            limit = max(self.large, FAR * abs(mark))
+            near = np.array([m for m in (mark - 1.0, mark, mark + 1.0, *far) if abs(m) <= limit])
             near = np.concatenate((near, -near))
             places = numbers.random(shape) < 0.5
             values[places] = numbers.choice(near, int(places.sum()))

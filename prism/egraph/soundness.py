@@ -232,12 +232,11 @@ def _exact_fault(
 
 def _differ_text(left: Fraction, right: Fraction) -> str:
     """Both values, with as many digits as it takes to see that they differ."""
-    for digits in (6, 17):
-        one, other = (_number_text(value, digits) for value in (left, right))
-        if one != other:
-            break
-    else:
-        other = f"{one} and {_number_text(right - left, 6)}"
+    one, other = (_number_text(value, 6) for value in (left, right))
+    if one == other:
+        one, other = (_number_text(value, 17) for value in (left, right))
+    if one == other:
+        other = f"{_number_text(right - left, 6)} more"
     return f"the left side is {one} and the right side {other}"
 
 

@@ -107,8 +107,8 @@ class _Vetter:
         if len(forms) > MOST_AXIOMS:
             raise self.fail(
                 forms[MOST_AXIOMS],
-                f"there are {len(forms)} commands in this file, and at most {MOST_AXIOMS} are read: "
-                "each is tested before it is used; split the file, or leave out what no proof needs",
+                f"there are {len(forms)} commands in this file, and at most {MOST_AXIOMS} are "
+                "read, as each is tested before it is used; leave out what no proof needs",
             )
         for form in forms:
             match form.head:

@@ -26,9 +26,9 @@ from typing import Any
 
 from prism.artifact import FoundGraph
 from prism.egraph import AxiomSet, saturate
-from prism.egraph.soundness import load_sound
 from prism.egraph import Limits as SaturationLimits
 from prism.egraph.session import deadline
+from prism.egraph.soundness import load_sound
 from prism.errors import GraphError
 from prism.identity import PROGRAM_ID, graph_id
 from prism.ir import OPS, Apply, InputLoader, OpKind, Program, stage_names

@@ -18,7 +18,7 @@ from prism.files import MAX_TEXT_BYTES, read_regular_text
 from prism.frontend import load_program
 from prism.ir import Program, SGraph, parse_sgraph
 from prism.verdict import Verdict
-from prism.verify import EXPLAIN_S, Counterexample, UsedAxioms, verify_programs
+from prism.verify import EXPLAIN_S, Counterexample, UsedAxioms, VerifyLimits, verify_programs
 
 HARD_STOP_S = 120.0
 """When an answer is no longer waited for. Between iterations of an e-graph other limits hold."""
@@ -49,9 +49,23 @@ LONG_EXPLAIN_S = 20.0
     is_flag=True,
     help="Show the axioms of a proof, not only their names, and take time to find the fewest.",
 )
+@click.option(
+    "--patience",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Multiply the limits of the e-graph (e-nodes, iterations, seconds), after `gave up`.",
+)
 @answering("verify")
-def command(
-    run: Run, reference: str, candidate: str, axioms: tuple[str, ...], *, explain: bool
+def command(  # noqa: PLR0913 - an option each
+    run: Run,
+    reference: str,
+    candidate: str,
+    axioms: tuple[str, ...],
+    *,
+    explain: bool,
+    patience: int,
 ) -> Answer:
     """Does CAND compute the same as REF for all sizes?
 
@@ -67,7 +81,13 @@ def command(
     own = own_files(axiom_set, axioms)
     explain_s = LONG_EXPLAIN_S if explain else EXPLAIN_S
     answer = verify_programs(
-        wanted, given, axiom_set, seed=run.seed, explain_s=explain_s, hard_stop_s=HARD_STOP_S
+        wanted,
+        given,
+        axiom_set,
+        VerifyLimits().times(patience),
+        seed=run.seed,
+        explain_s=explain_s,
+        hard_stop_s=patience * HARD_STOP_S,
     )
     verdict = answer.verdict.value
     used = None if answer.used is None else answer.used.axioms

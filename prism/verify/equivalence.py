@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from prism.egraph import (
@@ -60,6 +60,18 @@ class VerifyLimits:
     algebra_nodes: int = 6_000
     guarded_nodes: int = 100_000
     seconds: float = 30.0
+
+    def times(self, factor: int) -> VerifyLimits:
+        """The limits of one question, so many times as large."""
+        return replace(
+            self,
+            parallel_iterations=factor * self.parallel_iterations,
+            parallel_nodes=factor * self.parallel_nodes,
+            algebra_iterations=factor * self.algebra_iterations,
+            algebra_nodes=factor * self.algebra_nodes,
+            guarded_nodes=factor * self.guarded_nodes,
+            seconds=factor * self.seconds,
+        )
 
 
 LIMITS = VerifyLimits()

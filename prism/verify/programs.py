@@ -209,8 +209,9 @@ def _prove(
         if verdict is Verdict.PROVED:
             return _Answer(verdict, ask=_asking(bank, fixed, others[i], limits))
     if Verdict.GAVE_UP in verdicts.values():
-        limit = f"a limit of time ({limits.seconds:g} s)" if judge.late else "a limit"
-        reason = f"{limit} was reached before the axioms were exhausted"
+        sizes = f"{limits.algebra_nodes} e-nodes or {limits.algebra_iterations} iterations"
+        limit = f"{limits.seconds:g} s" if judge.late else sizes
+        reason = f"the limit of {limit} was reached before the axioms were exhausted"
         return _Answer(Verdict.GAVE_UP, reason)
     return _Answer(Verdict.NOT_PROVED, "no chain of axioms leads from one to the other")
 

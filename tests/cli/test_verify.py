@@ -20,6 +20,19 @@ def test_an_equal_program_is_proved(prism, prism_json, pairs):
     assert "with mul-comm (none can be left out)" in text
 
 
+def test_more_patience_means_larger_limits(prism_json, tmp_path):
+    file = tmp_path / "tanh.py"
+    file.write_text(
+        "import prism\n\ndef one(x: 'n'):\n    return prism.tanh(x)\n\n"
+        "def two(x: 'n'):\n    return 1 - 2 / (prism.exp(2 * x) + 1)\n"
+    )
+    pair = (f"{file}:one", f"{file}:two")
+    first = prism_json("verify", *pair, status=Status.GAVE_UP)
+    more = prism_json("verify", *pair, "--patience", "2", status=Status.GAVE_UP)
+    assert "limit of 6000 e-nodes or 24 iterations" in first["reason"]
+    assert "limit of 12000 e-nodes or 48 iterations" in more["reason"]
+
+
 def test_a_proof_is_explained_by_the_sentences_of_its_axioms(prism, pairs):
     text = prism("verify", f"{pairs}:reference", f"{pairs}:swapped", "--explain").stdout
     assert "  mul-comm: A product does not depend on the order of its factors." in text

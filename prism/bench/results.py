@@ -7,9 +7,10 @@ that round cancels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 Rounds = tuple[tuple[float, ...], ...]
@@ -33,17 +34,21 @@ class Measured:
 class ContestantResult:
     """The times of one contestant, or why there are none.
 
-    `ratio`: its time over ours (above 1: we are faster). `bandwidth_fraction`: bytes of arguments
-    and outputs per second, over the stream bandwidth of the same round. `error`: the norm of
-    its outputs' error against float64, over theirs. `spread`: the slowest round's median over the
-    fastest one's. `way`: which of its ways to run the program it is; `ways`: seconds of each in a
-    first trial, or why not. `source`: what it ran, where that was made from the program.
+    `p10_s`, `p90_s`: what a tenth of the calls stay below, and a tenth above; far apart, there may
+    be two groups of calls, and the median of neither. `ratio`: its time over ours (above 1: we are
+    faster). `bandwidth_fraction`: bytes of arguments and outputs per second, over the stream
+    bandwidth of the same round. `error`: the norm of its outputs' error against float64, over
+    theirs. `spread`: the slowest round's median over the fastest one's. `way`: which of its ways to
+    run the program it is; `ways`: seconds of each in a first trial, or why not. `source`: what it
+    ran, where that was made from the program.
     """
 
     name: str
     rounds: Rounds
     median_s: float | None
     min_s: float | None
+    p10_s: float | None
+    p90_s: float | None
     ratio: float | None
     bandwidth_fraction: float | None
     spread: float | None
@@ -108,11 +113,14 @@ def summarize(
     """One contestant's row from its rounds, ours and the stream's."""
     calls = tuple(chain.from_iterable(measured.rounds))
     middle = median(calls) if calls else None
+    low, high = tenths(calls)
     return ContestantResult(
         name=measured.name,
         rounds=measured.rounds,
         median_s=middle,
         min_s=min(calls, default=None),
+        p10_s=low,
+        p90_s=high,
         ratio=paired_ratio(measured.rounds, ours),
         bandwidth_fraction=stream.fraction(measured.rounds, byte_count),
         spread=spread_of(measured.rounds),
@@ -122,6 +130,14 @@ def summarize(
         ways=measured.ways,
         source=measured.source,
     )
+
+
+def tenths(calls: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
+    """The first and the last tenth of some times; None for fewer than two."""
+    if len(calls) < 2:
+        return None, None
+    cuts = quantiles(calls, n=10, method="inclusive")
+    return cuts[0], cuts[-1]
 
 
 def paired_ratio(rounds: Rounds, ours: Rounds) -> float | None:

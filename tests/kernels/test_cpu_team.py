@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from prism_kernels.cpu import launch as launch_module
+from prism_kernels.cpu import memory
 from prism_kernels.cpu import team as team_module
 from prism_kernels.cpu.launch import address_of, launch, read_all
-from prism_kernels.cpu.team import Team
+from prism_kernels.cpu.team import Team, kernel_table
 from prism_kernels.cpu.words import atomic_add, compiled, peek
 
 
@@ -38,10 +39,11 @@ class Noted:
         self.team = Team(threads)
         self.team.start()
         self.calls, self.by_thread = np.zeros(MOST, np.int64), np.zeros(threads, np.int64)
+        self.address = NOTE
         self.arrays = np.array([address_of(self.calls), address_of(self.by_thread)])
 
     def run(self, *blocks):
-        kernels = np.array([(NOTE, count) for count in blocks])
+        kernels = kernel_table([(NOTE, count) for count in blocks])
         with self.team.turn:
             self.team.run(address_of(kernels), len(blocks), address_of(self.arrays))
 
@@ -85,7 +87,7 @@ def test_a_thread_that_is_held_up_runs_nothing_of_the_job_after():
 
     def tickets(*words):
         for row, word in enumerate(words):
-            place = address + team_module._ROWS + row * team_module._ROW
+            place = address + memory.ROWS + row * memory.ROW
             ctypes.c_int64.from_address(place).value = word
 
     blocks, arrays = 4, address_of(noted.arrays)
@@ -119,7 +121,8 @@ def test_ctrl_c_while_threads_start_leaves_signals_and_launches_as_they_were(mon
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
     assert team.start()
     calls, by_thread = np.zeros(MOST, np.int64), np.zeros(3, np.int64)
-    kernels, arrays = np.array([NOTE, MOST]), np.array([address_of(calls), address_of(by_thread)])
+    kernels = kernel_table([(NOTE, MOST)])
+    arrays = np.array([address_of(calls), address_of(by_thread)])
     team.run(address_of(kernels), 1, address_of(arrays))
     assert (calls == 1).all()
     team.stop()

@@ -48,7 +48,7 @@ def mixed(a: int, b: int) -> int:
     if a > b:  # noqa: SIM108 - both branches are compiled
         c = a - b
     else:
-        c = min(a, b) * 3 + (b >> 1)
+        c = min(a, b) * 3 + (max(a + 5, b) >> 1)
     for k in range(a, b):
         c += k & 5
     for k in range(3):

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prism_kernels.cpu.launch import address_of
-from prism_kernels.cpu.team import RUN, TEAM, address_of_function
+from prism_kernels.cpu.memory import RUN
+from prism_kernels.cpu.team import TEAM, address_of_function, kernel_table
 from prism_kernels.cpu.words import builtin, call, compiled, peek, peek_int, poke
 from prism_kernels.signature import Signature
 
@@ -98,7 +99,7 @@ class Direct:
         slots = (*signature.arguments, *signature.outputs)
         shapes, dtype = [slot.shape for slot in slots], signature.dtype
         self._dtype = dtype  # its address is compared with
-        self._kernels = np.array(kernels, np.int64).reshape(-1)
+        self._kernels = kernel_table(kernels)
         self._dims = [np.array([*shape, 0], np.int64) for shape in shapes]
         self._table = np.array([*[0] * len(shapes), *rest], np.int64)
         python = ctypes.pythonapi

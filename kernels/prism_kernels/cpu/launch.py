@@ -21,7 +21,7 @@ from numba import cfunc
 from numpy.typing import NDArray
 
 from prism_kernels.cpu.intrinsics import argument, load, offset, signature, store
-from prism_kernels.cpu.team import TEAM
+from prism_kernels.cpu.team import TEAM, kernel_table
 from prism_kernels.cpu.words import compiled
 
 
@@ -75,9 +75,9 @@ def launch(
         for address, blocks in kernels:
             TEAM.run_alone(address, 0, blocks, 0, address_of(pointers))
     elif TEAM.start():
-        words = np.array(kernels, np.int64)
+        table = kernel_table(kernels)
         with TEAM.turn:
-            TEAM.run(address_of(words), len(kernels), address_of(pointers))
+            TEAM.run(address_of(table), len(kernels), address_of(pointers))
     else:
         for address, blocks in kernels:
             _PYTHON.run(address, blocks, address_of(pointers))

@@ -8,9 +8,9 @@ that comes too late touches nothing, and the caller need not wait for it: it is 
 are. What it read of the job may be half the next one's, so every job begins by writing its number,
 which is looked at last. Kernels of one call follow each other without Python in between.
 
-A thread without work waits awake for a moment (the next kernel of the call is about to come) and
-then sleeps at a semaphore. To wake one takes 50 us in a virtual machine, in which the caller has
-begun; waking it before Python has looked at the arguments gained nothing (measured).
+A thread without work waits awake for a while and then sleeps at a semaphore (`waiting`). A launch
+that one thread ends before another wakes does not wake any; those that are awake take their part.
+Waking them before Python has looked at the arguments gained nothing (measured).
 """
 
 from __future__ import annotations
@@ -20,11 +20,54 @@ import ctypes
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numba import config
+from numpy.typing import NDArray
 
+from prism_kernels.cpu.memory import (
+    ADDRESS,
+    ALLOWED,
+    ARRAYS,
+    AWAKE,
+    BLOCKS,
+    CLOCK,
+    DONE,
+    ENDED,
+    HANDLE,
+    JOB,
+    KERNEL,
+    KERNEL_ALONE,
+    KERNEL_BLOCKS,
+    LIMIT,
+    MOST_SPIN,
+    MOVE,
+    NUMBER,
+    OWNER,
+    POST,
+    QUIT,
+    ROW,
+    ROWS,
+    RUN,
+    SEMAPHORE,
+    THREADS,
+    WAIT,
+    WHERE,
+    YIELD,
+)
+from prism_kernels.cpu.waiting import (
+    WAITING,
+    is_worth_waking,
+    keep_apart,
+    note_place,
+    now,
+    patience,
+    spin_us,
+    wait_a_little,
+    wake,
+)
 from prism_kernels.cpu.words import (
     atomic_add,
     atomic_load,
@@ -32,63 +75,33 @@ from prism_kernels.cpu.words import (
     call,
     compiled,
     exchange,
-    pause,
     peek,
+    poke,
 )
-
-# The team's memory in bytes: a head, how many blocks are done, a row for each thread. What is
-# written by one thread and polled by another has cache lines of its own.
-_ADDRESS, _ARRAYS, _BLOCKS, _THREADS = 0, 8, 16, 24
-_LIMIT = 32
-"""How many threads a launch may use."""
-_WAIT, _POST, _YIELD = 40, 48, 56
-"""Functions of the C library."""
-RUN = 64
-"""Where `run_kernels` is, for other machine code."""
-_JOB = 72
-"""The number of the job that the four words above describe, or are about to."""
-_QUIT = 80
-"""Whether the threads are to end."""
-_DONE = 128
-_ROWS, _ROW = 256, 256
-_AWAKE, _NUMBER, _TEAM, _SEMAPHORE = 128, 136, 144, 160
-"""In a row, which begins with its ticket."""
 
 _BITS = 32
 _INDEX = (1 << _BITS) - 1
-_SPINS = 60
-"""Rounds of waiting before a thread that has nothing to do sleeps: some 100 us."""
-_PAUSES = 24
-"""Pauses of a round, 2 us; then whoever else waits for the core gets it. That may be the very
-thread that is waited for: the system likes to wake a thread where it was woken from."""
 _SEVERAL = 2
 
 
-def wait_a_little(team: int) -> None:
-    """One round of waiting."""
-    for _ in range(_PAUSES):
-        pause()
-    call(peek(team + _YIELD))
-
-
-def take_blocks(team: int, number: int, job: int) -> None:
-    """Run blocks of a job, by its number, until none is left to be taken."""
-    threads = atomic_load(team + _THREADS)
-    address = atomic_load(team + _ADDRESS)
-    arrays = atomic_load(team + _ARRAYS)
-    blocks = atomic_load(team + _BLOCKS)
+def take_blocks(team: int, number: int, job: int) -> int:
+    """Run blocks of a job, by its number, until none is left to be taken; how many were run."""
+    threads = atomic_load(team + THREADS)
+    address = atomic_load(team + ADDRESS)
+    arrays = atomic_load(team + ARRAYS)
+    blocks = atomic_load(team + BLOCKS)
     # a thread that was held up on its way here may have read what the next job has written; with
     # its number of blocks the tickets of this one would seem to have some left
-    if atomic_load(team + _JOB) != job:
-        return
+    if atomic_load(team + JOB) != job:
+        return 0
     if number >= threads:
-        return
+        return 0
     ran = 0
     for step in range(threads):
         owner = number + step
         if owner >= threads:
             owner -= threads
-        row = team + _ROWS + owner * _ROW
+        row = team + ROWS + owner * ROW
         last = blocks * (owner + 1) // threads
         ticket = atomic_load(row)
         while ticket >> _BITS == job and (ticket & _INDEX) < last:
@@ -97,70 +110,78 @@ def take_blocks(team: int, number: int, job: int) -> None:
                 ran += 1
             ticket = atomic_load(row)
     if ran > 0:
-        atomic_add(team + _DONE, ran)
+        atomic_add(team + DONE, ran)
+    return ran
 
 
 def work(row: int) -> None:
     """What a thread does all its life."""
-    team = peek(row + _TEAM)
-    number = peek(row + _NUMBER)
+    team = peek(row + OWNER)
+    number = peek(row + NUMBER)
     seen = atomic_load(row) >> _BITS
-    while atomic_load(team + _QUIT) == 0:
-        spins = 0
+    place = 0
+    gap = 0
+    idle = now(team, row)
+    while atomic_load(team + QUIT) == 0:
+        time = now(team, row)
+        until = time + patience(team, gap)
+        place = note_place(team, row, place)
         job = atomic_load(row) >> _BITS
-        while job == seen and spins < _SPINS:
+        while job == seen and time < until:
             wait_a_little(team)
-            spins += 1
+            place = note_place(team, row, place)
+            time = now(team, row)
             job = atomic_load(row) >> _BITS
         if job != seen:
             seen = job
+            gap = time - idle
             take_blocks(team, number, job)
+            idle = now(team, row)
         else:
-            atomic_store(row + _AWAKE, 0)
+            atomic_store(row + AWAKE, 0)
             # who published a job just now may have seen us awake: then nobody will wake us
-            is_late = atomic_load(row) >> _BITS != seen and exchange(row + _AWAKE, 0, 1)
+            is_late = atomic_load(row) >> _BITS != seen and exchange(row + AWAKE, 0, 1)
             if is_late == 0:
-                call(peek(team + _WAIT), row + _SEMAPHORE)
-
-
-def wake(team: int, threads: int) -> None:
-    """Wake those of the first threads that sleep, the caller's own aside."""
-    for number in range(1, threads):
-        row = team + _ROWS + number * _ROW
-        if exchange(row + _AWAKE, 0, 1):
-            call(peek(team + _POST), row + _SEMAPHORE)
+                call(peek(team + WAIT), row + SEMAPHORE)
 
 
 def end(team: int, threads: int) -> None:
     """Have the threads end: by a job without blocks, since one may just be going to sleep."""
-    atomic_store(team + _QUIT, 1)
-    atomic_store(team + _THREADS, 0)
+    atomic_store(team + QUIT, 1)
+    atomic_store(team + THREADS, 0)
     for number in range(threads):
-        atomic_add(team + _ROWS + number * _ROW, 1 << _BITS)
+        atomic_add(team + ROWS + number * ROW, 1 << _BITS)
     wake(team, threads)
 
 
 def describe(team: int, address: int, blocks: int, arrays: int, threads: int) -> int:
     """Write what the next job is; its number, which nobody finds on a ticket yet."""
-    job = (((atomic_load(team + _ROWS) >> _BITS) + 1) << _BITS) >> _BITS
-    atomic_store(team + _JOB, job)
-    atomic_store(team + _ADDRESS, address)
-    atomic_store(team + _ARRAYS, arrays)
-    atomic_store(team + _BLOCKS, blocks)
-    atomic_store(team + _THREADS, threads)
+    job = (((atomic_load(team + ROWS) >> _BITS) + 1) << _BITS) >> _BITS
+    atomic_store(team + JOB, job)
+    atomic_store(team + ADDRESS, address)
+    atomic_store(team + ARRAYS, arrays)
+    atomic_store(team + BLOCKS, blocks)
+    atomic_store(team + THREADS, threads)
     return job
 
 
-def share_blocks(team: int, address: int, blocks: int, arrays: int, threads: int) -> None:
-    """Run a kernel on several threads."""
-    job = describe(team, address, blocks, arrays, threads)
-    atomic_store(team + _DONE, 0)
+def share_blocks(team: int, kernel: int, arrays: int, threads: int, wakes: int) -> None:
+    """Run a kernel on several threads, with those that sleep or without them."""
+    blocks = peek(kernel + KERNEL_BLOCKS)
+    job = describe(team, peek(kernel), blocks, arrays, threads)
+    atomic_store(team + DONE, 0)
     for number in range(threads):
         ticket = (job << _BITS) + blocks * number // threads
-        atomic_store(team + _ROWS + number * _ROW, ticket)
-    wake(team, threads)
-    take_blocks(team, 0, job)
-    while atomic_load(team + _DONE) < blocks:
+        atomic_store(team + ROWS + number * ROW, ticket)
+    keep_apart(team, threads)
+    if wakes:
+        wake(team, threads)
+    own = team + ROWS
+    begun = now(team, own)
+    ran = take_blocks(team, 0, job)
+    if ran > 0:
+        poke(kernel + KERNEL_ALONE, (now(team, own) - begun) * blocks // ran)
+    while atomic_load(team + DONE) < blocks:
         wait_a_little(team)
 
 
@@ -170,21 +191,44 @@ def run_range(address: int, first: int, last: int, thread: int, arrays: int) -> 
         call(address, index, thread, arrays)
 
 
-def run_kernels(team: int, kernels: int, count: int, arrays: int) -> None:
-    """Run kernels, (address, blocks) each, one after the other on the same arrays."""
+def most_blocks(kernels: int, count: int) -> int:
+    """How many blocks the kernel has that has most."""
+    most = 0
     for k in range(count):
-        address = peek(kernels + 16 * k)
-        blocks = peek(kernels + 16 * k + 8)
-        threads = peek(team + _LIMIT)
-        threads = min(threads, blocks)
+        most = max(most, peek(kernels + k * KERNEL + KERNEL_BLOCKS))
+    return most
+
+
+def run_kernels(team: int, kernels: int, count: int, arrays: int) -> None:
+    """Run kernels of a `kernel_table`, one after the other on the same arrays."""
+    limit = min(peek(team + LIMIT), most_blocks(kernels, count))
+    wakes = 0
+    if limit > 1:
+        wakes = is_worth_waking(team, kernels, count)
+    for k in range(count):
+        kernel = kernels + k * KERNEL
+        blocks = peek(kernel + KERNEL_BLOCKS)
+        threads = min(limit, blocks)
         if threads > 1:
-            share_blocks(team, address, blocks, arrays, threads)
+            share_blocks(team, kernel, arrays, threads, wakes)
         else:
-            run_range(address, 0, blocks, 0, arrays)
+            run_range(peek(kernel), 0, blocks, 0, arrays)
+    if limit > 1:
+        poke(team + ENDED, now(team, team + ROWS))
 
 
 _CODE = compiled(
-    (wait_a_little, take_blocks, work, wake, end, describe, share_blocks, run_range, run_kernels)
+    (
+        *WAITING,
+        take_blocks,
+        work,
+        end,
+        describe,
+        share_blocks,
+        run_range,
+        most_blocks,
+        run_kernels,
+    )
 )
 _CALLS = {
     "end": ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64),
@@ -193,15 +237,24 @@ _CALLS = {
 }
 _end, _run_range, _run_kernels = (kind(_CODE[name]) for name, kind in _CALLS.items())
 
+_NEEDED = {WAIT: "sem_wait", POST: "sem_post", YIELD: "sched_yield", CLOCK: "clock_gettime"}
+_PLACING = {WHERE: "sched_getcpu", ALLOWED: "sched_getaffinity", MOVE: "pthread_setaffinity_np"}
+"""Functions of the C library: those without which there is no team, and those of Linux."""
+
+
+def kernel_table(kernels: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """Kernels, (address, blocks) each, as `Team.run` takes them; it notes what they take."""
+    return np.array([(address, blocks, 0) for address, blocks in kernels], np.int64)
+
 
 class Team:
     """The threads of this process; they start when they are first needed, in a child anew."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._memory = np.zeros((_ROWS + (threads + 1) * _ROW) // 8, np.int64)
+        self._memory = np.zeros((ROWS + (threads + 1) * ROW) // 8, np.int64)
         start: int = self._memory.__array_interface__["data"][0]
-        self.address = start + -start % _ROW
+        self.address = start + -start % ROW
         self.turn = threading.RLock()
         """Who launches; once more where a finalizer or a handler of a signal does meanwhile."""
         self.is_started = False
@@ -212,7 +265,7 @@ class Team:
             os.register_at_fork(after_in_child=self._after_fork)
 
     def run(self, kernels: int, count: int, arrays: int) -> None:
-        """Run kernels, `count` pairs of words at an address; `turn` is the caller's."""
+        """Run `count` kernels of a `kernel_table` at an address; `turn` is the caller's."""
         _run_kernels(self.address, kernels, count, arrays)
 
     @staticmethod
@@ -221,29 +274,38 @@ class Team:
         _run_range(address, first, last, thread, arrays)
 
     def start(self) -> bool:
-        """Start the threads, if they are not there; whether this system has such threads."""
+        """Start the threads, if they are not there; whether this system has such threads.
+
+        Raises:
+            UsageError: what the environment says about them makes no sense.
+        """
         if not self.is_started:
             with self.turn:
                 if not self.is_started:
+                    spin_ns = 1000 * spin_us()
                     self.is_started = True  # once, even if Ctrl-C ends it: then there are fewer
-                    self._start()
+                    self._start(spin_ns)
         return self._is_able
 
     def limit(self, threads: int) -> None:
         """Let launches use so many threads from now on."""
-        self._set(_LIMIT, min(threads, len(self._handles) + 1))
+        self._set(LIMIT, min(threads, len(self._handles) + 1))
 
-    def _start(self) -> None:
+    def _start(self, spin_ns: int) -> None:
         if self.threads < _SEVERAL:
             return
         library = _c_library()
         if library is None:
             self._is_able = False
             return
-        for place, name in ((_WAIT, "sem_wait"), (_POST, "sem_post"), (_YIELD, "sched_yield")):
+        self._set(MOST_SPIN, spin_ns)
+        for place, name in _NEEDED.items():
             self._set(place, address_of_function(getattr(library, name)))
-        rows = [self.address + _ROWS + k * _ROW for k in range(self.threads)]
-        if any(library.sem_init(ctypes.c_void_p(row + _SEMAPHORE), 0, 0) for row in rows):
+        if all(hasattr(library, name) for name in _PLACING.values()):
+            for place, name in _PLACING.items():
+                self._set(place, address_of_function(getattr(library, name)))
+        rows = [self.address + ROWS + k * ROW for k in range(self.threads)]
+        if any(library.sem_init(ctypes.c_void_p(row + SEMAPHORE), 0, 0) for row in rows):
             self._is_able = False
             return
         # signals are for Python's threads
@@ -259,13 +321,14 @@ class Team:
         atexit.register(self.stop)
 
     def _begin(self, library: ctypes.CDLL, number: int, row: int) -> bool:
-        for place, value in ((_AWAKE, 1), (_NUMBER, number), (_TEAM, self.address)):
+        for place, value in ((AWAKE, 1), (NUMBER, number), (OWNER, self.address)):
             self._set(row - self.address + place, value)
         handle = ctypes.c_ulong()
         entry, argument = ctypes.c_void_p(_CODE["work"]), ctypes.c_void_p(row)
         failed = library.pthread_create(ctypes.byref(handle), None, entry, argument)
         if not failed:
             self._handles.append(handle)
+            self._set(row - self.address + HANDLE, handle.value)
         return not failed
 
     def stop(self) -> None:
@@ -287,7 +350,7 @@ class Team:
     def _reset(self) -> None:
         self._memory[:] = 0
         self.is_started = False
-        self._set(_LIMIT, 1)
+        self._set(LIMIT, 1)
         self._set(RUN, _CODE["run_kernels"])
 
     def _set(self, place: int, value: int) -> None:
@@ -300,7 +363,7 @@ def _c_library() -> ctypes.CDLL | None:
         library = ctypes.CDLL(None)
     except (OSError, TypeError):  # as on Windows
         return None
-    names = ("sem_wait", "sem_post", "sem_init", "sched_yield", "pthread_create")
+    names = (*_NEEDED.values(), "sem_init", "pthread_create")
     return library if all(hasattr(library, name) for name in names) else None
 
 

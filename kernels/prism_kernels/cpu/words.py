@@ -2,8 +2,8 @@
 
 The functions are Python in a dialect: every value is a signed word, a pointer too. There are
 assignments, `while`, `for .. in range(..)`, `if`, `return`, integer arithmetic, comparisons, `and`,
-module constants, `min`, calls of each other and of the primitives below. They are read from their
-source and never run as Python. Compiling takes 60 ms; the code lives as long as the process.
+module constants, `min`, `max`, calls of each other and of the primitives below. They are read from
+their source and never run as Python. Compiling takes 60 ms; the code lives as long as the process.
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ _PRIMITIVES: Mapping[Callable[..., Any], Callable[[ir.IRBuilder, Values], ir.Val
             pause: _pause,
             call: _call,
             min: lambda b, a: b.select(b.icmp_signed("<", *a), *a),
+            max: lambda b, a: b.select(b.icmp_signed(">", *a), *a),
         }
     )
 )

@@ -97,7 +97,6 @@ __all__ = [
     "relu",
     "rms_norm",
     "rsqrt",
-    "search",
     "sigmoid",
     "silu",
     "softmax",
@@ -121,15 +120,19 @@ _ELSEWHERE = {
 """Public names that do not come from the front end, and their modules."""
 
 _MODULES = ("ops", "search")
-"""Public names that are modules."""
+"""Modules that are reached by their names; `search`, which imports much, is not in `__all__`."""
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     """Import a public name when it is first used."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _MODULES:
         return importlib.import_module(f"prism.{name}")
+    if name not in __all__:
+        from difflib import get_close_matches  # noqa: PLC0415 - slow, and seldom needed
+
+        near = get_close_matches(name, __all__)
+        hint = f"; near to it: {', '.join(near)}" if near else "; dir(prism) lists what there is"
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     value = getattr(importlib.import_module(_ELSEWHERE.get(name, "prism.frontend")), name)
     globals()[name] = value
     return value

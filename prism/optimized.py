@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,8 @@ class Winner:
 class Optimized:
     """A program at fixed sizes and dtype, ready to be called on arrays.
 
-    `facts` is what the report says, as JSON: how the search and the tuning went.
+    `facts` is what the report says, as JSON: how the search and the tuning went. An `Optimized` is
+    neither copied nor pickled: `save` and `load` it.
     """
 
     program: Program
@@ -84,15 +85,28 @@ class Optimized:
     dtype: str
     target: str
     winner: Winner | None
-    facts: dict[str, Any] = field(hash=False)
-    _kernel: Kernel | None = field(default=None, repr=False, compare=False)
-    _path: Path | None = field(default=None, repr=False, compare=False)
+    facts: dict[str, Any]
+    _kernel: Kernel | None = field(default=None, compare=False)
+    _path: Path | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """One line; `report()` tells all."""
         sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
-        how = "NumPy fallback" if self.is_fallback else f"{self.target} kernel"
-        return f"<Optimized {self.program.name}({sizes}) {self.dtype}, {how}>"
+        how = "no kernel" if self.winner is None else f"{self.target} kernel"
+        here = "; NumPy evaluates it here" if self.is_fallback else ""
+        return f"<Optimized {self.program.name}({sizes}) {self.dtype}, {how}{here}>"
+
+    def __hash__(self) -> int:
+        """Of what cannot differ in what is equal."""
+        return hash((self.program.name, self.dtype, self.target, self.source))
+
+    def __reduce__(self) -> NoReturn:
+        """Machine code has no copy.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("an Optimized holds machine code: save(FOLDER) it, and Optimized.load it")
 
     def __call__(self, *arrays: object, **named: object) -> Any:  # noqa: ANN401 - array or tuple
         """Run on the program's arguments, in order or by name; inputs are never written to.

@@ -23,3 +23,10 @@ def test_a_public_name_needs_no_other_import(name):
 def test_every_public_name_is_there():
     assert all(hasattr(prism, name) for name in prism.__all__)
     assert sorted(prism.__all__) == prism.__all__
+
+
+def test_a_name_that_is_not_there_is_answered_with_those_near_to_it():
+    with pytest.raises(AttributeError, match="no attribute 'sofmax'; near to it: softmax"):
+        _ = prism.sofmax
+    with pytest.raises(AttributeError, match=r"no attribute 'cumsum_of'; dir\(prism\) lists"):
+        _ = prism.cumsum_of

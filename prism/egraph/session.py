@@ -14,6 +14,7 @@ way than with one action per term.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -133,7 +134,12 @@ class Session:
     def __init__(
         self, axioms: AxiomSet, rulesets: AbstractSet[str], heads: AbstractSet[str]
     ) -> None:
-        """For terms made of `heads` (`TermBank.heads`) under the rules of `rulesets`."""
+        """For terms made of `heads` (`TermBank.heads`) under the rules of `rulesets`.
+
+        Raises:
+            PrismError: this process was forked from one that has used an e-graph.
+        """
+        _refuse_fork()
         self._heads = frozenset(constructors()) | {h.name for h in axioms.helpers}
         self._insertions = 0
         self._predicted: dict[tuple[str, ...], float] = {}
@@ -304,6 +310,19 @@ class Session:
             raise PrismError(f"egglog failed inside: {error}; please report it") from None
 
 
+def _refuse_fork() -> None:
+    """In a child of a fork egglog would wait for ever, for threads that are not there."""
+    if _PROCESS and _PROCESS[0] != os.getpid():
+        raise PrismError(
+            "an e-graph was used before this process was forked from its parent, and its threads "
+            "do not survive that: start the process by multiprocessing's methods 'spawn' or "
+            "'forkserver', or search, verify and optimize in the child alone"
+        )
+    _PROCESS[:] = [os.getpid()]
+
+
+_PROCESS: list[int] = []
+"""The process that has used an e-graph."""
 _ROOT = "\n(relation root (i64 E))"
 
 

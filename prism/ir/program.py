@@ -169,7 +169,8 @@ def bind_sizes(program: Program, sizes: Mapping[str, SupportsIndex]) -> dict[Dat
         if name not in known:
             raise SizeError(
                 f"{program.name} has no dimension {name!r}; its dimensions are "
-                f"{', '.join(program.size_names) or 'none'}"
+                f"{', '.join(program.size_names) or 'none'} (of two that an operator makes one, "
+                "the first name is kept)"
             )
         chosen[name] = _size(name, value)
     out: dict[DataDim, int] = {}

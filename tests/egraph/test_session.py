@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from verify.table import PROGRAMS
 
@@ -190,3 +194,28 @@ def test_a_fixed_size_is_a_constant():
     one.insert(bank, list(enumerate(roots)))
     one.iterate()
     assert one.roots()[0] == one.roots()[1]
+
+
+FORKED = """
+import os, sys
+from prism.verify import verify_programs
+from prism.egraph import load_axioms
+from prism.frontend import load_program
+from prism.errors import PrismError
+
+program = load_program("matmul")[1]
+verify_programs(program, program, load_axioms())
+child = os.fork()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+try:
+    verify_programs(program, program, load_axioms())
+except PrismError as error:
+    os._exit(7 if "spawn" in str(error) else 1)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_in_a_forked_child_an_e_graph_is_refused_not_waited_for():
+    done = subprocess.run([sys.executable, "-c", FORKED], check=False, timeout=200)
+    assert done.returncode == 7

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
-from prism.errors import ClusterLostError, PrismError, UsageError, one_line
+from prism.errors import ClusterLostError, PrismError, UsageError, one_line, to_install
 
 LOST_RETRIES = 3
 """How often work is begun again after it lost its worker or machine."""
@@ -34,6 +34,9 @@ PATIENCE_S = 20.0
 """How long it may be away; Ray aborts the process after 60 s."""
 
 SHUTDOWN_S = 15.0
+
+CONNECT_TRIES = 4
+"""How often a head is asked for a client's process."""
 
 CLIENT_PORT = 10001
 """Of `ray://HOST`."""
@@ -284,14 +287,31 @@ def _imported() -> ModuleType:
         return importlib.import_module("ray")
     except ImportError as error:
         raise UsageError(
-            f"--ray needs Ray, which cannot be imported ({error}); install it with "
-            "pip install 'prism-superopt[ray]'"
+            f"--ray needs Ray, which cannot be imported ({error}); {to_install('ray')}"
         ) from error
 
 
 def _init(ray: ModuleType, address: str) -> None:
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:
-        hint = "" if "://" in address else "; from a machine that is none of its own: ray://HOST"
-        raise UsageError(f"no Ray cluster at {address}: {one_line(error)}{hint}") from error
+    """Connect; the head of a cluster may need several tries to take a client.
+
+    It forks a process for each one, and under load some of these crash before they are Python:
+    gRPC's fork handlers race with its threads. The head says so at once, and the next one may live.
+    """
+    for tries in range(1, CONNECT_TRIES + 1):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except ConnectionAbortedError as error:
+            if tries == CONNECT_TRIES:
+                said = str(error).strip().splitlines()[-1:]  # after a traceback of the head's
+                raise UsageError(
+                    f"the Ray cluster at {address} is there, but its head started no process for "
+                    f"us in {tries} tries: {', '.join(said)}"
+                ) from error
+            time.sleep(BEAT_S)
+        except Exception as error:
+            hint = (
+                "" if "://" in address else "; from a machine that is none of its own: ray://HOST"
+            )
+            raise UsageError(f"no Ray cluster at {address}: {one_line(error)}{hint}") from error
+        else:
+            return

@@ -22,6 +22,8 @@ def times(value: float | None) -> str:
     """A ratio, e.g. `2.31x`."""
     if value is None:
         return "-"
+    if 0 < value < 0.1:
+        return f"{value:.2g}x"
     return f"{value:.2f}x" if value < 100 else f"{value:,.0f}x"
 
 

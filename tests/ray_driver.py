@@ -86,6 +86,7 @@ class LocalCluster:
             "PYTHONPATH": os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH")))),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DISABLE_IMPORT_WARNING": "1",
+            "GRPC_ENABLE_FORK_SUPPORT": "0",  # its fork handlers crash clients' processes, at times
         }
 
     def __enter__(self):

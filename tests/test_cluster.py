@@ -34,6 +34,7 @@ class FakeRay(ModuleType):
     gcs_address = "127.0.0.1:1"
     initialized = False
     refuses = False
+    aborts = 0
 
     def __init__(self):
         super().__init__("ray")
@@ -46,6 +47,11 @@ class FakeRay(ModuleType):
     def init(self, **options):
         if self.refuses:
             raise ConnectionError("nobody is there")
+        if self.aborts:
+            self.aborts -= 1
+            raise ConnectionAbortedError(
+                "Initialization failure:\nTraceback\nstart failed. See x.err"
+            )
         self.said.append(options["address"])
 
     def shutdown(self):
@@ -180,9 +186,21 @@ def test_a_cluster_that_is_not_there_is_refused(ray):
         connected("far:1").__enter__()
 
 
+def test_a_head_that_starts_no_process_for_a_client_is_asked_again(ray):
+    ray.aborts = cluster.CONNECT_TRIES - 1
+    with connected("ray://far"):
+        assert ray.said == ["ray://far"]
+
+
+def test_a_head_that_never_does_is_not_taken_for_one_that_is_not_there(ray):
+    ray.aborts = cluster.CONNECT_TRIES
+    with pytest.raises(UsageError, match=r"far is there, but .* in 4 tries: start failed. See x"):
+        connected("ray://far").__enter__()
+
+
 def test_without_ray_the_option_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     words = ["optimize", "matmul", "--sizes", "n=2,d=2,h=2", "--ray", "auto"]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 2
-    assert "pip install 'prism-superopt[ray]'" in " ".join(done.stderr.split())
+    assert "pip install '.[ray]'" in " ".join(done.stderr.split())

@@ -8,10 +8,12 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from prism_experiments.gpu import fallback, prepare
+from prism.errors import KernelError
+from prism_experiments.gpu import fallback, prepare, products
 from prism_experiments.gpu.gputests import Places, run_tests
 from prism_experiments.gpu.process import Child, Lost
 from prism_experiments.gpu.results import Status
@@ -269,3 +271,42 @@ def test_without_pytest_the_tests_run_all_the_same(tmp_path, monkeypatch):
 def test_without_a_gpu_every_test_is_skipped_with_the_reason(tmp_path, monkeypatch):
     outcomes = fall_back(tmp_path, monkeypatch, "no driver")
     assert set(outcomes.values()) == {("skipped", "no driver")}
+
+
+# --- products that are left to the library ---------------------------------------------------
+
+
+class Products:
+    """A target that refuses, fails to emit, fails to load and takes one size each."""
+
+    name = "cpu"
+
+    def refusal(self, mu, dtype):
+        return "too small" if dict(mu.sizes)["n"] == 1 else None
+
+    def emit(self, mu, dtype):
+        if dict(mu.sizes)["n"] == 2:
+            raise KernelError("no layout\nfits")
+        return SimpleNamespace(text="", meta=dict(mu.sizes))
+
+    def load(self, path, meta):
+        if meta["n"] == 3:
+            raise OSError("the driver is gone")
+        return lambda x, w: x @ w
+
+    def estimate(self, mu, dtype):
+        return 2e-6
+
+
+def test_a_product_that_cannot_be_made_is_a_row_and_the_next_one_is_measured(tmp_path, monkeypatch):
+    sizes = tuple((n, 3, 2) for n in (1, 2, 3, 4))
+    monkeypatch.setattr(products, "SIZES", {False: sizes})
+    rows = list(products.products(Products(), None, tmp_path / "kernel.py"))
+    assert [(name, detail) for name, detail, _ in rows] == [
+        ("library 1x3x2 float32", "too small"),
+        ("library 2x3x2 float32", "KernelError: no layout fits"),
+        ("library 3x3x2 float32", "OSError: the driver is gone"),
+        ("library 4x3x2 float32", "predicted 2.0 us"),
+    ]
+    assert [call is None for *_, call in rows] == [True, True, True, False]
+    assert rows[-1][2]().shape == (4, 2)

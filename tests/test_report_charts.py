@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from report_cells import BENCH, cell, searched, write_lines
+from report_cells import BENCH, COUNTERS, SEARCH, cell, searched, write_lines
 
 import prism_experiments
 from prism.errors import ParseError, UsageError
@@ -17,8 +17,10 @@ from prism.report_page.measures import (
     Baseline,
     baseline_of,
     compared,
+    compared_by,
     faster,
 )
+from prism.report_page.tables import ablation_table, cells_table, worth_table
 from prism.report_page.views import view
 from prism.units import counted, seconds, times
 
@@ -77,6 +79,83 @@ def test_each_kind_of_cells_has_its_charts(encodings):
     timed = views(cell(results={"bench": BENCH}))
     (bars,) = charts_of(timed)
     assert bars.series == (("prism", (1e-4,)), ("numpy", (4e-4,)), ("torch", (2e-4,)))
+
+
+@pytest.fixture
+def pruners():
+    """Two programs, each pruner left out in turn: what is counted, and what a limit ended."""
+    rows = {
+        ("a", "all"): (1.0, 100, 8, True),
+        ("a", "none"): (4.0, 400, 8, True),
+        ("a", "no x"): (9.0, 900, 0, False),
+        ("b", "all"): (2.0, 10, 4, True),
+        ("b", "none"): (2.0, 90, 3, True),
+        ("b", "no x"): (2.0, 10, 4, True),
+    }
+    cells = []
+    for i, ((program, pruner), (s, states, graphs, complete)) in enumerate(rows.items()):
+        search = {
+            **SEARCH, "search_s": s, "complete": complete, "graphs": [], "graph_count": graphs,
+            "cuts": [] if complete else ["max_graphs: 3 were not judged", "budget: over"],
+            "counters": {**COUNTERS, "states": states},
+        }  # fmt: skip
+        labels = {"program": program, "pruners": pruner}
+        cells.append(cell(i, labels, {"search": search}))
+    return views(*cells)
+
+
+def test_an_axis_is_compared_by_what_differs_along_it(pruners, encodings):
+    assert [m.name for m in compared_by(pruners, "pruners")] == ["search_s", "states", "graphs"]
+    assert [m.name for m in compared_by(encodings, "encoding")] == ["search_s"]
+
+
+def test_what_each_value_makes_of_all_cells_is_one_row(pruners):
+    table = worth_table(pruners, "pruners")
+    assert table.columns == ("pruners", ">cut by a limit", ">search", ">states", ">graphs")
+    assert table.rows == (
+        ("all", "0 of 2", "1x", "1x", "12 / 12"),
+        ("none", "0 of 2", "2x", "6x", "11 / 12"),
+        ("no x", "1 of 2", "\u2265 3x", "\u2265 3x", "4 / 12"),
+    )
+
+
+def test_nothing_is_compared_with_a_search_that_a_limit_ended(pruners):
+    turned = sorted(pruners, key=lambda v: v.cell.labels["pruners"] != "no x")
+    rows = {row[0]: row[1:] for row in worth_table(turned, "pruners").rows}
+    assert rows["all"] == ("0 of 2", "1x", "1x", "4 / 4")
+
+
+def test_of_one_row_no_summary_is_made(pruners):
+    assert worth_table(pruners[:3], "pruners") is None
+
+
+def test_what_a_limit_ended_is_said_where_it_is_compared(pruners):
+    table = ablation_table(pruners, "pruners", BY_NAME["states"])
+    assert table.rows[0] == ("a", "100 (1x)", "400 (4x)", "\u2265 900 (9x)")
+    assert "a limit ended the search" in table.caption
+    rows = cells_table(pruners, None, ()).rows
+    cut = "cut by max_graphs, budget"
+    assert [row[3] for row in rows] == ["complete", "complete", cut, *["complete"] * 3]
+    rows = cells_table(pruners, Baseline(axis="pruners", value="all"), ()).rows
+    assert [row[-1] for row in rows[:3]] == ["1.00x", "0.25x", "\u2264 0.11x"]
+
+
+def test_of_an_axis_with_many_values_each_is_a_group_of_bars(pruners):
+    charts = {chart.name: chart for chart in charts_of(pruners)}
+    graphs = charts["by-pruners-graphs"]
+    assert graphs.is_count
+    assert graphs.places == ("all", "none", "no x")
+    assert graphs.series == (("a", (8, 8, 0)), ("b", (4, 3, 4)))
+
+
+def test_an_axis_that_says_which_program_is_no_ablation_whatever_its_name():
+    cells = [
+        searched(i, 1.0, {"program": f"p{n}"}, operators=str(n), mode=mode)
+        for i, (n, mode) in enumerate((n, mode) for n in (2, 4) for mode in ("count", "tune"))
+    ]
+    found = views(*cells)
+    assert compared(found) == ("mode",)
+    assert [name for name, _ in pivot(found, "mode", SEARCH_S)] == ["operators 2", "operators 4"]
 
 
 def test_a_lone_time_is_no_chart():
@@ -184,6 +263,7 @@ def test_durations_are_in_the_unit_that_fits(value, text):
 def test_counts_and_ratios_are_short():
     assert counted(1234567) == "1,234,567"
     assert times(2.3456) == "2.35x"
+    assert times(0.012345) == "0.012x"
 
 
 def test_figures_are_written_twice_alike(tmp_path):

@@ -89,6 +89,20 @@ def test_the_loop_frame_holds_what_every_iteration_runs():
     assert top < load < top + height < accumulator
 
 
+def test_a_loop_in_a_loop_has_a_frame_in_a_frame():
+    stages = ["once", "outer", "body", "body", "between", "after", "after"]
+    nested = [{**op, "stage": stage} for op, stage in zip(OPERATORS, stages, strict=True)]
+    drawn = draw(
+        shape({**GRAPH, "kernels": [{**KERNEL, "loops": ["i", "j"], "operators": nested}]})
+    )
+    root = ET.fromstring(str(drawn))
+    frames = [e for e in root.iter() if e.get("class") == "sg-loop"]
+    spans = [(float(e.get("y")), float(e.get("y")) + float(e.get("height"))) for e in frames]
+    (top, bottom), (inner_top, inner_bottom) = spans
+    assert top < inner_top < inner_bottom < bottom
+    assert [e.text for e in root.iter() if (e.text or "").startswith("for ")] == ["for i", "for j"]
+
+
 def test_of_several_kernels_what_one_writes_stands_above_who_reads_it():
     first = {**KERNEL, "operators": [*OPERATORS[:-1], {**OPERATORS[-1], "tensor": "middle"}]}
     second = {

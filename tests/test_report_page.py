@@ -228,6 +228,16 @@ def test_cells_of_different_code_are_said_to_be(page):
         assert ("2 states of the code" in made.text) == is_said
 
 
+def test_cells_that_run_other_code_have_other_states_of_it(page):
+    named = {"do": "search", "program": "matmul"}
+    made = page(
+        cell(0, settings=named, versions={"prism source": "a"}),
+        cell(1, settings={**named, "target": "cpu"}, versions={"prism source": "b"}),
+        cell(2, settings=named, inputs={"mine.py:f": "0"}, versions={"prism source": "c"}),
+    )
+    assert "states of the code" not in made.text
+
+
 def test_the_list_of_graphs_says_how_many_there_are(page):
     graphs = [{**GRAPH, "id": f"{i}", "is_fallback": i == 0} for i in range(3)]
     all_in = page(cell(results={"search": {**SEARCH, "graphs": graphs}}))
@@ -353,9 +363,7 @@ def test_ratios_are_to_the_chosen_contestant(read):
 def test_without_matplotlib_there_is_a_page_without_charts(page, read, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     made = page(searched(0, 0.1, encoding="a"), searched(1, 0.2, encoding="b"))
-    assert (
-        "No charts: matplotlib is not installed (pip install 'prism-superopt[plots]')" in made.text
-    )
+    assert "No charts: matplotlib is not installed (in Prism's checkout, pip inst" in made.text
     assert "chart" not in [value for name, value in made.attributes if name == "class"]
     with pytest.raises(UsageError, match="figures need matplotlib"):
         write_figures(read(cell()), tmp_path, 1)

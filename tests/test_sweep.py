@@ -160,7 +160,9 @@ SWEEPER = """
 import sys, time
 from dataclasses import replace
 from pathlib import Path
-from prism.sweep import load_grid, sweep
+from prism.sweep import load_grid, origin, sweep
+
+origin._first_seen = lambda *_: "one"  # whatever is edited meanwhile
 
 class Slow:
     width = 1
@@ -228,7 +230,7 @@ def test_no_cell_outlives_a_killed_sweep(tmp_path):
     mark = tmp_path / "pid"
     (tmp_path / "mine.py").write_text(
         f"import os, pathlib, time\npathlib.Path({str(mark)!r}).write_text(str(os.getpid()))\n"
-        "time.sleep(60)\n",
+        "time.sleep(60)\nlayer = 1\n",
         encoding="utf-8",
     )
     grid = write_grid(tmp_path, VERIFY.replace('["matmul", "lora"]', '["mine.py:layer"]'))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sweep_grids import SMALL, grid_of
 
-from prism.errors import PluginError, PrismError
+from prism.errors import PluginError, PrismError, UsageError
 from prism.plugins import Group, file_of, installed
 from prism.sweep import load_grid, make_job, shard_of
 from prism.sweep.settings import SETTINGS, command_lines
@@ -75,6 +75,16 @@ def test_shards_are_all_cells_each_once_and_of_like_size(tmp_path, count):
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
+MEASURE = """
+[settings]
+do = "optimize"
+program = "matmul"
+sizes = "n=1,d=1,h=1"
+{}
+[axes]
+seed = [0]
+"""
+
 TWICE = "\n[[include]]\nprogram = 'matmul'\nencoding = 'boolean'\nseed = 0"
 
 REFUSED = {
@@ -89,6 +99,24 @@ REFUSED = {
     "missing sizes": (SMALL.replace('"search"', '"optimize"'), "sizes is missing"),
     "unknown encoding": (SMALL.replace('"integer"', '"decimal"'), "'decimal': known are"),
     "unknown workload": (SMALL.replace('"matmul"', '"matmull"'), "'matmull': known are"),
+    "unknown dtype": (
+        MEASURE.replace("{}", 'dtype = "float3"'),
+        "'float3': known are float64, float32,",
+    ),
+    "unknown target": (MEASURE.replace("{}", 'target = "gpu"'), "'gpu': known are cpu, cuda,"),
+    "unknown strategy": (
+        MEASURE.replace("{}", 'strategy = "luck"').replace("optimize", "tune"),
+        "'luck': known are evolutionary,",
+    ),
+    "unknown family": (SMALL + 'without_axioms = [["roof"]]', "'roof': known are activations,"),
+    "unknown candidate": (
+        SMALL.replace('"search"', '"verify"\ncandidate = "matmull"'),
+        "'matmull': known are",
+    ),
+    "a file and no name": (
+        SMALL.replace('"matmul"', '"mine.py"'),
+        "or FILE.py:NAME, to the grid's own folder",
+    ),
     "unknown axioms": (SMALL + 'axioms = [["prsm"]]', "'prsm': known are prism, none"),
     "missing file": (SMALL.replace('"matmul"', '"mine.py:f"'), "there is no file"),
     "wrong type": (SMALL + 'max_kernels = ["two"]', "it is an integer"),
@@ -118,6 +146,35 @@ def test_a_grid_that_cannot_be_run_is_refused_with_its_file_and_place(tmp_path, 
         grid_of(tmp_path, text, smoke=case == "no smoke form")
     assert part in str(refused.value)
     assert "small.toml" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "is_there"),
+    [
+        ("def layer(x): ...", True),
+        ("from elsewhere import layer", True),
+        ("from elsewhere import *", True),
+        ("globals()['lay' + 'er'] = max", True),
+        ("def layer_2(x): ...", False),
+        ("", False),
+    ],
+)
+def test_a_name_that_a_file_never_says_is_refused_before_it_is_run(tmp_path, content, is_there):
+    (tmp_path / "mine.py").write_text(content, encoding="utf-8")
+    text = SMALL.replace('"matmul"', '"mine.py:layer"')
+    if is_there:
+        assert len(grid_of(tmp_path, text).cells) == 8
+        return
+    with pytest.raises(UsageError, match=r"program = 'mine.py:layer': .*mine.py does not define"):
+        grid_of(tmp_path, text)
+
+
+def test_a_cell_is_checked_once_for_all_that_have_nothing_else(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("prism.sweep.grid.check_settings", lambda cell, _: asked.append(cell))
+    assert len(grid_of(tmp_path, SMALL.replace("[0, 1]", "[0, 1, 2, 3, 4]")).cells) == 20
+    assert [cell["seed"] for cell in asked[:5]] == [0, 1, 2, 3, 4]
+    assert len(asked) == 5 + 1 + 1  # then another encoding, another program
 
 
 def test_a_tuned_cell_is_a_search_for_every_shape_and_a_tuning_run(tmp_path):
@@ -154,7 +211,7 @@ def test_proofs_are_explained_unless_that_is_not_wanted(tmp_path):
 
 def test_own_files_are_found_beside_the_grid_and_are_part_of_the_key(tmp_path):
     program = tmp_path / "mine.py"
-    program.write_text("one", encoding="utf-8")
+    program.write_text("layer = 1", encoding="utf-8")
     (tmp_path / "mine.egg").write_text("", encoding="utf-8")
     text = SMALL.replace('"matmul"', '"mine.py:layer"') + 'axioms = [["mine.egg"]]'
     grid = grid_of(tmp_path, text)
@@ -163,7 +220,7 @@ def test_own_files_are_found_beside_the_grid_and_are_part_of_the_key(tmp_path):
     assert line[-1] == f"{program}:layer"
     assert line[line.index("--axioms") + 1] == str(tmp_path / "mine.egg")
     assert before.inputs.keys() == {"mine.py:layer", "mine.egg"}
-    program.write_text("two", encoding="utf-8")
+    program.write_text("layer = 2", encoding="utf-8")
     assert make_job(grid, grid.cells[0]).cell.key != before.key
 
 
@@ -189,7 +246,7 @@ def test_the_key_is_of_what_matters_for_the_result_alone(tmp_path, monkeypatch):
     key = make_job(first, first.cells[0]).cell.key
     assert make_job(slower, slower.cells[0]).cell.key == key
     assert len({make_job(first, cell).cell.key for cell in first.cells}) == 8
-    monkeypatch.setattr("prism.sweep.origin.source", lambda: "another")
+    monkeypatch.setattr("prism.sweep.origin._first_seen", lambda *_: "another")
     assert make_job(first, first.cells[0]).cell.key != key
 
 

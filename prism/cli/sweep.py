@@ -109,11 +109,10 @@ def listed(grid: Grid, planned: Sequence[Planned]) -> Answer:
         {"index": cell.index, "labels": dict(cell.labels), "settings": dict(cell.settings)}
         for cell in planned
     ]
-    rows = [
-        (str(cell.index + 1), ", ".join(f"{axis} {text}" for axis, text in cell.labels.items()))
-        for cell in planned
-    ]
-    view = (f"{grid.title}: {len(planned)} cells", table((">cell", "is"), rows))
+    # lines and no table: there may be 100,000
+    width = len(str(len(grid.cells)))
+    rows = (f"{cell.index + 1:>{width}}  {_name(cell)}" for cell in planned)
+    view = (f"{grid.title}: {len(planned)} cells", "\n".join(rows))
     return Answer({"grid": grid.name, "title": grid.title, "cells": cells}, view)
 
 
@@ -170,7 +169,7 @@ def answer_of(cell: Cell) -> str:
     return ", ".join(parts)
 
 
-def _name(cell: Cell) -> str:
+def _name(cell: Cell | Planned) -> str:
     return ", ".join(f"{axis} {text}" for axis, text in cell.labels.items())
 
 

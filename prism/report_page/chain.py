@@ -134,7 +134,7 @@ def _proof(view: View) -> Sequence[Markup]:
         rows += [("verdicts of the search", ", ".join(told))] if told else []
         extent = {True: "yes, within the limits", False: "no: there may be more graphs"}
         if view.search.complete is not None:
-            rows.append(("complete", extent[view.search.complete]))
+            rows.append(("complete", "; ".join((extent[view.search.complete], *view.search.cuts))))
         rows += view.search.facts
     return () if not rows else (tag("h4", "Proof"), _facts(rows))
 
@@ -158,6 +158,8 @@ def _verdicts(view: View) -> Iterator[tuple[str, str]]:
 
 def _said(graph: GraphShape) -> str:
     """The search's verdict; a graph that it only admitted is proved where axioms were asked for."""
+    if graph.is_fallback:
+        return "the program as it stands"
     if graph.proof is None:
         return f"{graph.verdict} ({_NOT_ASKED})"
     if graph.verdict == Verdict.PROVED.value:

@@ -11,15 +11,18 @@ from dataclasses import dataclass
 
 from prism.report_page.measures import (
     BY_NAME,
+    COUNTS,
     OPERATORS,
     SEED,
     SIZE,
     Measure,
     compared,
+    compared_by,
     flat,
-    main_measure,
+    is_cut,
     middle,
     others,
+    pivot,
     title,
     values,
     varying,
@@ -87,7 +90,7 @@ def _funnel(views: Sequence[View]) -> Iterator[Chart]:
     searched = [view for view in views if view.search is not None and view.search.stages]
     if not searched:
         return
-    names, shown = varying(searched), searched[:MOST_SERIES]
+    names, shown = varying(searched), _first_ones(searched)
     stages = [s for s in STAGES if any(dict(v.search.stages).get(s) for v in shown if v.search)]
     series = tuple(
         (title(view, names), tuple(dict(view.search.stages).get(stage) for stage in stages))
@@ -105,43 +108,44 @@ def _funnel(views: Sequence[View]) -> Iterator[Chart]:
     )
 
 
+def _first_ones(views: Sequence[View]) -> Sequence[View]:
+    """Cells that fit a chart; of more, those that are what the first one is on the first axis."""
+    if len(views) <= MOST_SERIES:
+        return views
+    axis = varying(views)[:1]
+    same = [view for view in views if others(view, axis) == others(views[0], axis)]
+    return same[:MOST_SERIES]
+
+
 def _ablation(views: Sequence[View]) -> Iterator[Chart]:
     """For each axis that says how: its values side by side, for each of the other labels."""
-    if (measure := main_measure(views)) is None:
-        return
     for axis in compared(views):
-        found = pivot(views, axis, measure)
-        columns = values(views, axis)
-        shown = found[:MOST_GROUPS]
-        yield Chart(
-            f"by-{axis}",
-            f"{measure.heading.capitalize()} time by {axis}",
-            "time",
-            tuple(
-                (column or "none", tuple(row[i] for _, row in shown))
-                for i, column in enumerate(columns[:MOST_SERIES])
-            ),
-            places=tuple(name for name, _ in shown),
-            left_out=len(found) - len(shown) + max(len(columns) - MOST_SERIES, 0),
-        )
+        for measure in compared_by(views, axis):
+            yield _side_by_side(views, axis, measure)
 
 
-def pivot(
-    views: Sequence[View], axis: str, measure: Measure
-) -> list[tuple[str, tuple[float | None, ...]]]:
-    """Rows by the other labels, columns by the values of an axis; medians over seeds."""
-    names = [name for name in varying(views) if name not in (axis, SEED)]
-    cells: dict[tuple[str, ...], dict[str, list[float | None]]] = {}
-    for view in views:
-        row = cells.setdefault(others(view, names), {})
-        row.setdefault(view.cell.labels.get(axis, ""), []).append(measure.of(view))
-    return [
-        (
-            ", ".join(filter(None, key)) or "all cells",
-            tuple(middle(row.get(value, [])) for value in values(views, axis)),
-        )
-        for key, row in cells.items()
-    ]
+def _side_by_side(views: Sequence[View], axis: str, measure: Measure) -> Chart:
+    """Groups are the values of the axis, or the other labels: whichever there are more of."""
+    columns = [value or "none" for value in values(views, axis)]
+    rows = pivot(views, axis, measure)
+    places, names = [name for name, _ in rows], columns
+    bars = [[row[i] for _, row in rows] for i in range(len(columns))]
+    if len(columns) > len(rows):
+        places, names = names, places
+        bars = [list(row) for _, row in rows]
+    series = list(zip(names, bars, strict=True))[:MOST_SERIES]
+    is_count = measure.name in COUNTS
+    what = measure.heading.capitalize() + ("" if is_count else " time")
+    note = " (limits ended some searches)" if any(map(is_cut, views)) else ""
+    return Chart(
+        f"by-{axis}" + (f"-{measure.name}" if is_count else ""),
+        f"{what} by {axis}{note}",
+        measure.heading if is_count else "time",
+        tuple((name, tuple(row[:MOST_GROUPS])) for name, row in series),
+        places=tuple(places[:MOST_GROUPS]),
+        is_count=is_count,
+        left_out=max(len(places) - MOST_GROUPS, 0) + max(len(names) - MOST_SERIES, 0),
+    )
 
 
 def _curves(views: Sequence[View]) -> Iterator[Chart]:

@@ -2,7 +2,7 @@
 
 The kernel graph has the tensors in device memory and a box for each kernel. Below, each kernel's
 block graph is framed; its loaders and savers name their maps (imap, omap over the grid, fmap over
-the loop), and what runs in every iteration of the loop is in a dashed frame of its own. Constants
+the loop), and what runs in every iteration of a loop is in a dashed frame of its own. Constants
 and sizes stand in their users, where one would write them.
 """
 
@@ -141,7 +141,7 @@ def block_graph(kernel: KernelShape, index: int) -> Part:
     markup = [
         tag("rect", class_="sg-frame", width=width, height=height, rx=8),
         tag("text", title, class_="sg-head", x=PADDING, y=17),
-        *_loop_frame(kernel, layout, [kernel.ops[i].stage for i in drawn], layers, width),
+        *_loop_frames(kernel, layout, [kernel.ops[i].stage for i in drawn], layers, width),
         tag("g", _nodes(layout, texts, kinds), transform=shift),
     ]
     return Part(join(markup), width, height)
@@ -153,22 +153,33 @@ def _title(kernel: KernelShape, index: int) -> str:
     return f"kernel {index}: grid {grid}{loop}"
 
 
-def _loop_frame(
+IN_A_LOOP = (("body",), ("outer", "body", "between"))
+"""Stages that the innermost loop runs, and those that the one about it does."""
+
+
+def _loop_frames(
     kernel: KernelShape,
     layout: Layout,
     stages: Sequence[str],
     layers: Sequence[int],
     width: float,
 ) -> Iterator[Markup]:
-    """The dashed frame about what every iteration runs."""
-    inside = [layer for layer, stage in zip(layers, stages, strict=True) if stage == "body"]
-    if not inside:
-        return
-    top = layout.rows[min(inside)][0] + MARGIN + HEADING - 8
-    bottom = layout.rows[max(inside)][1] + MARGIN + HEADING + 8
-    yield tag("rect", class_="sg-loop", x=6, y=top, width=width - 12, height=bottom - top, rx=6)
-    name = f"for {', '.join(kernel.loops)}"
-    yield tag("text", name, class_="sg-head sg-map", x=12, y=bottom - 5)
+    """A dashed frame for each loop about what every iteration runs, the outer one first."""
+    depth = len(kernel.loops)
+    for level, loop in enumerate(kernel.loops):
+        run = IN_A_LOOP[min(depth - level, len(IN_A_LOOP)) - 1]
+        inside = [layer for layer, stage in zip(layers, stages, strict=True) if stage in run]
+        if not inside:
+            continue
+        room = 8 + 6 * (depth - 1 - level)
+        top = layout.rows[min(inside)][0] + MARGIN + HEADING - room
+        bottom = layout.rows[max(inside)][1] + MARGIN + HEADING + room
+        x = 6 * (level + 1)
+        yield tag(
+            "rect", class_="sg-loop", x=x, y=top, width=width - 2 * x, height=bottom - top, rx=6
+        )
+        # names stand beside each other: frames may end together
+        yield tag("text", f"for {loop}", class_="sg-head sg-map", x=12 + 50 * level, y=bottom - 5)
 
 
 def _block_layers(

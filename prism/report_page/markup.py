@@ -56,20 +56,15 @@ def table(
     caption: str = "",
 ) -> Markup:
     """A table that scrolls by itself; columns whose heading starts with `>` are right-aligned."""
-    right = [column.startswith(">") for column in columns]
+    shown = [tuple(row) for row in rows]
+    kinds = [_kind(column, [row[i] for row in shown]) for i, column in enumerate(columns)]
     heads = (
-        tag("th", column.removeprefix(">"), scope="col", class_="n" if is_number else None)
-        for column, is_number in zip(columns, right, strict=True)
+        tag("th", column.removeprefix(">"), scope="col", class_=kind)
+        for column, kind in zip(columns, kinds, strict=True)
     )
     body = (
-        tag(
-            "tr",
-            (
-                tag("td", cell, class_="n" if is_number else None)
-                for cell, is_number in zip(row, right, strict=True)
-            ),
-        )
-        for row in rows
+        tag("tr", (tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)))
+        for row in shown
     )
     parts = [tag("thead", tag("tr", heads)), tag("tbody", body)]
     if caption:
@@ -79,6 +74,17 @@ def table(
         "div", tag("table", parts), class_="scroll", tabindex="0", role="region",
         aria_label=caption or "table",
     )  # fmt: skip
+
+
+SHORT = 24
+"""Characters of a label that is kept on one line."""
+
+
+def _kind(column: str, cells: Sequence[str]) -> str | None:
+    """The class of a column: numbers, short labels, other texts."""
+    if column.startswith(">"):
+        return "n"
+    return "s" if max(map(len, cells), default=0) <= SHORT else None
 
 
 def details(summary: str, content: Content, *, is_open: bool = False) -> Markup:

@@ -45,6 +45,11 @@ def _graphs(view: View) -> float | None:
     return None if view.search is None else view.search.graph_count
 
 
+def is_cut(view: View) -> bool:
+    """Whether a limit ended the search before it had seen everything."""
+    return view.search is not None and view.search.complete is False
+
+
 def _bandwidth(view: View) -> float | None:
     return next((c.bandwidth_fraction for c in view.contestants if c.name == OURS), None)
 
@@ -62,6 +67,9 @@ MEASURES = (
 )
 """What the tables of cells show, where a grid has it."""
 
+COUNTS = ("states", "graphs")
+"""Measures that count something; the others are in seconds, or a share."""
+
 BY_NAME: Mapping[str, Measure] = {measure.name: measure for measure in MEASURES}
 
 
@@ -78,6 +86,17 @@ def main_measure(views: Sequence[View]) -> Measure | None:
     return None
 
 
+def compared_by(views: Sequence[View], axis: str) -> tuple[Measure, ...]:
+    """What an axis is compared by: what its cells are about, and counts that differ along it."""
+    main = main_measure(views)
+    counts = [
+        measure
+        for measure in map(BY_NAME.__getitem__, COUNTS)
+        if any(len({x for x in row if x is not None}) > 1 for _, row in pivot(views, axis, measure))
+    ]
+    return (*([] if main is None else [main]), *(m for m in counts if m is not main))
+
+
 def axes(views: Sequence[View]) -> tuple[str, ...]:
     """The label names of cells, in order of appearance."""
     return tuple(dict.fromkeys(name for view in views for name in view.cell.labels))
@@ -92,7 +111,21 @@ def varying(views: Sequence[View]) -> tuple[str, ...]:
 
 def compared(views: Sequence[View]) -> tuple[str, ...]:
     """The axes that say how, not what: those of an ablation."""
-    return tuple(axis for axis in varying(views) if axis not in (*PROGRAM_AXES, SEED))
+    return tuple(
+        axis
+        for axis in varying(views)
+        if axis not in (*PROGRAM_AXES, SEED) and not _says_what(views, axis)
+    )
+
+
+def _says_what(views: Sequence[View], axis: str) -> bool:
+    """Whether cells that differ on an axis alone are of different programs or sizes."""
+    names = axes(views)
+    found: dict[tuple[str, ...], set[tuple[str, str]]] = {}
+    for view in views:
+        what = tuple(str(view.cell.settings.get(name)) for name in ("program", "sizes"))
+        found.setdefault(others(view, names, axis), set()).add((what[0], what[1]))
+    return any(len(programs) > 1 for programs in found.values())
 
 
 def values(views: Sequence[View], axis: str) -> tuple[str, ...]:
@@ -107,13 +140,41 @@ def others(view: View, names: Sequence[str], *left_out: str) -> tuple[str, ...]:
 
 def title(view: View, names: Sequence[str]) -> str:
     """A cell in words."""
-    return ", ".join(filter(None, others(view, names))) or view.program or view.cell.key[:8]
+    return worded(names, others(view, names)) or view.program or view.cell.key[:8]
+
+
+def worded(names: Sequence[str], labels: Sequence[str]) -> str:
+    """Labels in a row; of a bare number its axis is said."""
+    told = (
+        f"{name} {label}" if label.replace(".", "", 1).isdecimal() else label
+        for name, label in zip(names, labels, strict=True)
+        if label
+    )
+    return ", ".join(told)
 
 
 def middle(found: Sequence[float | None]) -> float | None:
     """The median of what is there: cells that differ in the seed alone."""
     there = [value for value in found if value is not None]
     return median(there) if there else None
+
+
+def pivot(
+    views: Sequence[View], axis: str, measure: Measure
+) -> list[tuple[str, tuple[float | None, ...]]]:
+    """Rows by the other labels, columns by the values of an axis; medians over seeds."""
+    names = [name for name in varying(views) if name not in (axis, SEED)]
+    cells: dict[tuple[str, ...], dict[str, list[float | None]]] = {}
+    for view in views:
+        row = cells.setdefault(others(view, names), {})
+        row.setdefault(view.cell.labels.get(axis, ""), []).append(measure.of(view))
+    return [
+        (
+            worded(names, key) or "all cells",
+            tuple(middle(row.get(value, [])) for value in values(views, axis)),
+        )
+        for key, row in cells.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from prism.report_page.measures import (
     axes,
     baseline_of,
     compared,
-    main_measure,
+    compared_by,
     varying,
 )
 from prism.report_page.published import Published
@@ -31,6 +31,7 @@ from prism.report_page.tables import (
     cells_table,
     contestants_table,
     funnel_table,
+    worth_table,
 )
 from prism.report_page.views import View
 from prism.sweep.cell import OUTCOMES
@@ -55,7 +56,8 @@ th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;v
 td{white-space:pre-wrap;overflow-wrap:break-word;max-width:40rem}
 th{background:var(--soft);vertical-align:bottom;min-width:min-content;max-width:9rem}
 td:first-child{white-space:pre;max-width:none}
-.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.n{text-align:right;font-variant-numeric:tabular-nums}
+td.n,td.s{white-space:nowrap}
 pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.82rem;line-height:1.4}
 details{margin:.4rem 0;border:1px solid var(--line);border-radius:6px;padding:.3rem .8rem}
 summary{cursor:pointer;overflow-wrap:anywhere}
@@ -140,14 +142,18 @@ def _grid(
     published: Sequence[Published],
     graph_count: int,
 ) -> Markup:
-    baseline, measure = baseline_of(views, chosen), main_measure(views)
+    baseline = baseline_of(views, chosen)
     names = varying(views) or axes(views)[:1]
     parts = [tag("h2", _name(views), id=anchor), *_same(views), *_of_several(views)]
-    tables: list[Table | None] = [cells_table(views, baseline, published)]
+    tables: list[Table | None] = [worth_table(views, axis) for axis in compared(views)]
+    tables.append(cells_table(views, baseline, published))
     tables.append(contestants_table(views, baseline))
+    tables += [
+        ablation_table(views, axis, measure)
+        for axis in compared(views)
+        for measure in compared_by(views, axis)
+    ]
     tables.append(funnel_table(views))
-    if measure is not None:
-        tables += [ablation_table(views, axis, measure) for axis in compared(views)]
     parts += [table(t.columns, t.rows, caption=t.caption) for t in tables if t is not None]
     if plot.has_matplotlib():
         parts += [_chart(c, f"{anchor}c{i}-") for i, c in enumerate(charts_of(views))]
@@ -177,12 +183,15 @@ def _chart(chart: Chart, prefix: str) -> Markup:
 
 def _of_several(views: Sequence[View]) -> Sequence[Markup]:
     """Cells that were run before and after a change of the code are not of one experiment."""
-    states = {tuple(sorted(view.cell.versions.items())) for view in views if view.cell.versions}
-    by_kind = {view.cell.do for view in views}
-    if len(states) <= len(by_kind):  # what does other things depends on other packages
+    states: dict[object, set[object]] = {}
+    for cell in (view.cell for view in views if view.cell.versions):
+        kind = (cell.do, "target" in cell.settings, *cell.inputs)  # each runs code of its own
+        states.setdefault(kind, set()).add(tuple(sorted(cell.versions.items())))
+    count = max(map(len, states.values()), default=1)
+    if count == 1:
         return ()
     said = (
-        f"These cells are of {len(states)} states of the code or its packages (each cell says "
+        f"These cells are of {count} states of the code or its packages (each cell says "
         "which). Run the sweep again: cells of another state are run anew."
     )
     return (tag("p", said, class_="note"),)

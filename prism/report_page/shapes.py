@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prism.errors import ParseError
+from prism.ir import LoopStage
 from prism.report_page.facts import Facts
 from prism.verdict import ProofAxioms
 
-STAGES = ("once", "body", "after")
+STAGES = tuple(stage.value for stage in LoopStage)
+"""When a node runs, in order."""
+
 MAX_KERNELS = 16
 MAX_OPERATORS = 400
 """More than any kernel a search builds; drawing takes quadratic time."""

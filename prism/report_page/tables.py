@@ -6,15 +6,20 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
-from prism.report_page.charts import Chart, pivot
+from prism.report_page.charts import Chart
 from prism.report_page.measures import (
+    COUNTS,
     MEASURES,
     Baseline,
     Measure,
     axes,
+    compared_by,
     faster,
+    is_cut,
     main_measure,
+    pivot,
     present,
     values,
     varying,
@@ -42,6 +47,7 @@ def cells_table(
     """One row per cell: its labels, what came of it, ratios, published figures."""
     names = varying(views) or axes(views)[:1]
     measures, measure = present(views), main_measure(views)
+    has_cuts = any(map(is_cut, views))
     ratio = [] if baseline is None or measure is None else [f">times faster than {baseline.name}"]
     figures = [[(p, p.figures_of(view)) for p in published] for view in views]
     headings = list(dict.fromkeys(n for row in figures for _, found in row for n in found))
@@ -50,13 +56,27 @@ def cells_table(
         known = {name: value for _, found in own for name, value in found.items()}
         row = [view.cell.labels.get(name, "") for name in names]
         row.append(view.cell.outcome)
+        if has_cuts:
+            row.append(_extent(view))
         row += [m.show(m.of(view)) for m in measures]
         if baseline is not None and measure is not None:
-            row.append(times(baseline.ratio(view, views, measure)))
+            most = AT_MOST if baseline.axis and is_cut(view) else ""
+            row.append(most + times(baseline.ratio(view, views, measure)))
         row += [known.get(name, "-") for name in headings]
         rows.append(tuple(row))
-    columns = [*names, "outcome", *(f">{m.heading}" for m in measures), *ratio]
+    outcome = ["outcome", *(["search is"] if has_cuts else [])]
+    columns = [*names, *outcome, *(f">{m.heading}" for m in measures), *ratio]
     return Table("Cells", (*columns, *(f">{name}" for name in headings)), tuple(rows))
+
+
+def _extent(view: View) -> str:
+    """Whether the search saw everything, else the limits that ended it, by name."""
+    if view.search is None:
+        return "-"
+    if not is_cut(view):
+        return "complete"
+    limits = dict.fromkeys(cut.partition(":")[0] for cut in view.search.cuts if ":" in cut)
+    return f"cut by {', '.join(limits)}" if limits else "cut"
 
 
 def contestants_table(views: Sequence[View], baseline: Baseline | None) -> Table | None:
@@ -108,19 +128,83 @@ def funnel_table(views: Sequence[View]) -> Table | None:
     return Table("Search funnel", (*names, *columns), tuple(rows))
 
 
+CUT = Measure("cut", "cut by a limit", lambda view: float(is_cut(view)), counted)
+
+
 def ablation_table(views: Sequence[View], axis: str, measure: Measure) -> Table:
     """The values of an axis side by side, each with its ratio to the first."""
     rows = []
+    cuts = dict(pivot(views, axis, CUT))
     for name, found in pivot(views, axis, measure):
         first = found[0]
-        shown = [
-            measure.show(x) if not (x and first) else f"{measure.show(x)} ({x / first:.3g}x)"
-            for x in found
-        ]
+        shown = []
+        for x, cut in zip(found, cuts[name], strict=True):
+            ratio = f" ({_ratio(x / first)})" if x and first else ""
+            shown.append(f"{AT_LEAST if cut else ''}{measure.show(x)}{ratio}")
         rows.append((name, *shown))
     columns = tuple(f">{value or 'none'}" for value in values(views, axis))
-    what = f"{measure.heading.capitalize()} time by {axis}; in brackets, over the first"
-    return Table(what, ("cells", *columns), tuple(rows))
+    what = measure.heading.capitalize() + ("" if measure.name in COUNTS else " time")
+    note = f"; {AT_LEAST.strip()}: a limit ended the search" if any(map(is_cut, views)) else ""
+    caption = f"{what} by {axis}; in brackets, over the first{note}"
+    return Table(caption, ("cells", *columns), tuple(rows))
+
+
+AT_LEAST, AT_MOST = "\u2265 ", "\u2264 "
+"""Before what a search did until a limit ended it, and before how fast it was."""
+
+
+def worth_table(views: Sequence[View], axis: str) -> Table | None:
+    """What each value of an axis makes of all cells, over the first one: which of them matters.
+
+    Ratios are geometric means over what both have; graphs are added up. Where a limit ended the
+    search of the first, nothing is compared with it.
+    """
+    measures = compared_by(views, axis)
+    cuts = dict(pivot(views, axis, CUT))
+    found = {m.name: pivot(views, axis, m) for m in measures}
+    if not measures or all(len(rows) < LEAST_COMPARED for rows in found.values()):
+        return None
+    rows = []
+    for i, value in enumerate(values(views, axis)):
+        there = [cut[i] for cut in cuts.values() if cut[i] is not None]
+        row = [value or "none", f"{sum(map(bool, there))} of {len(there)}"]
+        for measure in measures:
+            pairs = [(x[i], x[0], cuts[name]) for name, x in found[measure.name]]
+            known = [
+                (one, first, bool(cut[i]))
+                for one, first, cut in pairs
+                if one is not None and first is not None and not cut[0]
+            ]
+            row.append(_total(known) if measure.name == "graphs" else _mean_ratio(known))
+        rows.append(tuple(row))
+    headings = [">graphs" if m.name == "graphs" else f">{m.heading}" for m in measures]
+    first = values(views, axis)[0] or "none"
+    what = (
+        f"All cells together by {axis}: mean ratios to {first}; graphs found / found with {first}"
+    )
+    return Table(what, (axis, ">cut by a limit", *headings), tuple(rows))
+
+
+LEAST_COMPARED = 2
+"""Of one row the table of its values says all."""
+
+
+def _total(known: Sequence[tuple[float, float, bool]]) -> str:
+    if not known:
+        return "-"
+    return f"{counted(sum(x for x, _, _ in known))} / {counted(sum(y for _, y, _ in known))}"
+
+
+def _mean_ratio(known: Sequence[tuple[float, float, bool]]) -> str:
+    ratios = [one / first for one, first, _ in known if one and first]
+    if not ratios:
+        return "-"
+    sign = AT_LEAST if any(cut for *_, cut in known) else ""
+    return f"{sign}{_ratio(geometric_mean(ratios))}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.3g}x" if value < 1000 else f"{value:,.0f}x"
 
 
 def trials_table(view: View, most: int) -> Table:

@@ -46,6 +46,8 @@ class Searched:
 
     search_s: float | None
     complete: bool | None
+    cuts: tuple[str, ...]
+    """What was left out, each with the limit that did it first: `max_graphs: 3 were not judged`."""
     graph_count: int
     graphs: tuple[GraphShape, ...]
     stages: tuple[tuple[str, int], ...]
@@ -160,6 +162,7 @@ def _searched(facts: Facts) -> Searched:
     return Searched(
         search_s=inner.number("search_s"),
         complete=inner.flag("complete"),
+        cuts=inner.texts("cuts"),
         graph_count=count,
         graphs=graphs,
         stages=tuple((n, counters.count(n) or 0) for n in STAGES if n in counters.data),

@@ -1,6 +1,6 @@
 """Sweeps over grids: many runs of the commands, each in a process of its own, one line per run.
 
-settings  what a cell may set, and the command lines it becomes
+settings  what a cell may set, and the command lines it becomes;  checking: what it may not
 grid      a grid file, checked and expanded to cells
 job       one cell, run
 pool      cells on this machine;  cluster: on a Ray cluster

@@ -38,7 +38,8 @@ from typing import Any
 
 from prism.errors import ParseError, UsageError
 from prism.files import MAX_TEXT_BYTES, read_regular_text, require_printable
-from prism.sweep.settings import check_settings, has_effect
+from prism.sweep.checking import aspects_of, check_settings
+from prism.sweep.settings import has_effect
 
 PARTS = ("title", "settings", "axes", "exclude", "include", "smoke")
 SMOKE_PARTS = ("settings", "axes", "exclude", "include")
@@ -95,9 +96,13 @@ def _grid(data: dict[str, Any], path: Path, *, smoke: bool) -> Grid:
     base = path.resolve().parent
     cells: list[Planned] = []
     seen: dict[str, int] = {}
+    checked: set[str] = set()
     for labels, settings in _expanded(data):
         cell = Planned(len(cells), labels, settings)
-        _check_cell(cell, base)
+        aspects = aspects_of(settings)
+        if not aspects <= checked:
+            _check_cell(cell, base)
+            checked |= aspects
         if (first := seen.setdefault(repr(sorted(settings.items())), cell.index)) != cell.index:
             raise UsageError(f"cells {first + 1} and {cell.index + 1} are the same: {_shown(cell)}")
         cells.append(cell)
@@ -140,12 +145,15 @@ def _expanded(data: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], dict[st
     fixed, axes = _table(data, "settings"), _table(data, "axes")
     excluded, included = _rows(data, "exclude"), _rows(data, "include")
     _check_axes(axes, excluded)
-    for values in itertools.product(*axes.values()) if axes else ():
-        chosen = dict(zip(axes, values, strict=True))
-        labels = {axis: label_of(value) for axis, value in chosen.items()}
+    read = [
+        [(label_of(value), _meaning(axis, value)) for value in values]
+        for axis, values in axes.items()
+    ]
+    for chosen in itertools.product(*read) if axes else ():
+        labels = {axis: label for axis, (label, _) in zip(axes, chosen, strict=True)}
         own: dict[str, Any] = {}
-        for axis, value in chosen.items():
-            own.update(_meaning(axis, value))
+        for _, meaning in chosen:
+            own.update(meaning)
         settings = _over(fixed, own)
         if not any(_matches(row, labels, settings) for row in excluded):
             yield labels, settings

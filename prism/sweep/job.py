@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from prism.errors import PrismError, UsageError
-from prism.operators import package_texts
-from prism.plugins import Group, load
 from prism.record import digest, now
 from prism.sweep.cell import Cell, CellOutcome
+from prism.sweep.checking import families
 from prism.sweep.grid import Grid, Planned
 from prism.sweep.origin import SOURCE, machine, source_now, versions_for
 from prism.sweep.settings import (
@@ -97,7 +96,7 @@ def make_job(grid: Grid, planned: Planned) -> Job:
     """
     settings = dict(planned.settings)
     inputs = _inputs_of(settings, grid.base)
-    found = versions_for(settings["do"])
+    found = versions_for(settings, grid.base)
     cell = Cell(
         key=key_of(settings, inputs, found),
         grid=grid.name,
@@ -215,7 +214,7 @@ def run_job(job: Job, processes: Processes | None = None) -> Cell:
     with tempfile.TemporaryDirectory(prefix="prism-cell-") as scratch:
         folder = Path(scratch)
         try:
-            _require_same_versions(cell)
+            _require_same_versions(cell, Path(job.base))
             cell = _as_it_is_now(cell, Path(job.base))
             _prepare(cell, folder)
             done = _run(cell, folder, Path(job.base), processes or Processes())
@@ -225,13 +224,13 @@ def run_job(job: Job, processes: Processes | None = None) -> Cell:
     return replace(done, files=files, elapsed_s=round(time.monotonic() - begin, 3))
 
 
-def _require_same_versions(cell: Cell) -> None:
+def _require_same_versions(cell: Cell, base: Path) -> None:
     """On another machine than the one that planned the cell there may be others.
 
     Raises:
         UsageError: says which.
     """
-    here = versions_for(cell.do)
+    here = versions_for(cell.settings, base)
     if here != cell.versions:
         names = sorted(set(here.items()) ^ set(cell.versions.items()))
         raise UsageError(
@@ -242,7 +241,8 @@ def _require_same_versions(cell: Cell) -> None:
 
 def _as_it_is_now(cell: Cell, base: Path) -> Cell:
     """Somebody may have edited Prism or a file of the grid since: the line says what it is of."""
-    inputs, found = _inputs_of(cell.settings, base), {**cell.versions, SOURCE: source_now()}
+    inputs, found = _inputs_of(cell.settings, base), dict(cell.versions)
+    found[SOURCE] = source_now(cell.settings, base)
     if (inputs, found) == (cell.inputs, cell.versions):
         return cell
     key = key_of(cell.settings, inputs, found)
@@ -254,13 +254,8 @@ def _prepare(cell: Cell, folder: Path) -> None:
     left_out = cell.settings.get("without_axioms", [])
     if not left_out:
         return
-    texts = package_texts(load(Group.AXIOMS, "prism"), "prism", (".egg", ".toml"))
-    families = {Path(name).name: text for name, text in texts}
-    known = [Path(name).stem for name in families]
-    if unknown := [name for name in left_out if name not in known]:
-        raise UsageError(f"without_axioms: no family {unknown[0]!r}; known: {', '.join(known)}")
     (folder / AXIOMS).mkdir()
-    for name, text in families.items():
+    for name, text in families().items():
         if Path(name).stem not in left_out:
             (folder / AXIOMS / name).write_text(text, encoding="utf-8")
 

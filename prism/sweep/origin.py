@@ -1,25 +1,24 @@
 """What a result comes from: the versions, the source and the machine that made it.
 
-Versions do not tell two states of a working tree apart, so the source itself counts: a digest of
-the files of Prism and of every package that brings plug-ins, as they are installed. A developer's
-run is thus never mixed with one of other code.
+The source is a digest (`prism.sweep.source`), so a developer's run is never mixed with one of other
+code.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from prism.plugins import Group, installed
+from prism.plugins import Group
 from prism.record import versions
+from prism.sweep.settings import files_of
+from prism.sweep.source import digest_of, groups_of
 
 SOURCE = "prism source"
 """The digest's name among the versions."""
@@ -28,9 +27,22 @@ SOLVERS = ("egglog", "ortools", "z3-solver")
 RIVALS = ("torch", "onnxruntime")
 
 
-def versions_for(do: str) -> dict[str, str]:
-    """The versions that what a cell does depends on, its source among them."""
-    return {**_packages(do), SOURCE: source()}
+def versions_for(settings: Mapping[str, Any], base: Path) -> dict[str, str]:
+    """The versions that a cell depends on, its source among them, as this process first saw it."""
+    return {**_packages(settings["do"]), SOURCE: _first_seen(*_behind(settings, base))}
+
+
+def source_now(settings: Mapping[str, Any], base: Path) -> str:
+    """A digest of the source that a cell runs; `base` is where its files are."""
+    return digest_of(*_behind(settings, base))
+
+
+def _behind(settings: Mapping[str, Any], base: Path) -> tuple[frozenset[Group], tuple[Path, ...]]:
+    programs = (path for _, path in files_of(settings, base) if path.suffix == ".py")
+    return groups_of(settings), tuple(sorted(set(programs)))
+
+
+_first_seen = cache(digest_of)
 
 
 @cache
@@ -44,50 +56,6 @@ def _packages(do: str) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-@cache
-def source() -> str:
-    """The digest of the source, as it was when this process first asked."""
-    return source_now()
-
-
-def source_now() -> str:
-    """A digest of the source files of Prism and of the packages that bring plug-ins.
-
-    Axiom files are source too; grids are not, since a cell is keyed by what it asks.
-    """
-    entries = [(group, p.entry.module) for group in Group for p in installed(group).values()]
-    suffixes: dict[str, set[str]] = {"prism": {".py"}}
-    for group, module in entries:
-        own = {".py", ".egg", ".toml"} if group is Group.AXIOMS else {".py"}
-        suffixes.setdefault(module.partition(".")[0], set()).update(own)
-    digest = hashlib.sha256()
-    for package, own in sorted(suffixes.items()):
-        for name, path in _files(package, own):
-            content = path.read_bytes()
-            digest.update(f"{package}/{name}\0{len(content)}\0".encode(errors="surrogateescape"))
-            digest.update(content)
-    return digest.hexdigest()[:16]
-
-
-def _files(package: str, suffixes: set[str]) -> Iterator[tuple[str, Path]]:
-    """The files of an installed package or module, by name; none where it is not there."""
-    spec = importlib.util.find_spec(package)
-    if spec is None:
-        return
-    if spec.submodule_search_locations is None:
-        if spec.origin is not None and Path(spec.origin).is_file():
-            yield package, Path(spec.origin)
-        return
-    for root in map(Path, spec.submodule_search_locations):
-        found = (
-            Path(folder) / name
-            for folder, _, names in os.walk(root)
-            for name in names
-            if Path(name).suffix in suffixes
-        )
-        yield from sorted((path.relative_to(root).as_posix(), path) for path in found)
 
 
 def machine(*, gpu: bool) -> dict[str, Any]:

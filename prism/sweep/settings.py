@@ -23,8 +23,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from prism.errors import UsageError
-from prism.plugins import Group, installed
+from prism.dtypes import TOLERANCES
+from prism.plugins import Group
 
 DO: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -98,9 +98,9 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
                 Group.WORKLOAD,
                 is_file=True,
             ),
-            Setting("candidate", "text", "", ("verify",), is_file=True),
+            Setting("candidate", "text", "", ("verify",), Group.WORKLOAD, is_file=True),
             Setting("sizes", "text", "--sizes", ("search", *MEASURING)),
-            Setting("dtype", "text", "--dtype", MEASURING),
+            Setting("dtype", "text", "--dtype", MEASURING, words=tuple(TOLERANCES)),
             Setting(
                 "target", "text", "--target", ("search", *MEASURING), Group.TARGET, is_file=True
             ),
@@ -159,16 +159,6 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
 UNKEYED = ("timeout_s", "cpus")
 """Settings that say nothing about the result: a cell with others is the same cell."""
 
-REQUIRED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "search": ("program",),
-        "verify": ("program", "candidate"),
-        "optimize": ("program", "sizes"),
-        "tune": ("program", "sizes"),
-        "bench": ("program", "sizes"),
-    }
-)
-
 BETWEEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "search": ("-o", ARTIFACT),
@@ -183,45 +173,6 @@ BETWEEN: Mapping[str, tuple[str, ...]] = MappingProxyType(
 LATER: Mapping[str, tuple[str, ...]] = MappingProxyType({"tune": ("sizes", "target", "budget")})
 """Of what two commands take, what only the second one is given: a search for every shape."""
 
-LARGEST = 2**53
-LEAST: Mapping[str, float] = MappingProxyType({"timeout_s": 0.1, "cpus": 1, "explain": 0})
-"""The least value of settings that are no command's option; the others, the commands check."""
-
-KINDS: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
-    {"text": str, "names": list, "integer": int, "number": (int, float), "flag": bool}
-)
-DESCRIBED: Mapping[str, str] = MappingProxyType(
-    {
-        "text": "a text",
-        "names": "a list of texts",
-        "integer": "an integer",
-        "number": "a number",
-        "flag": "true or false",
-    }
-)
-
-
-def check_settings(settings: Mapping[str, Any], base: Path) -> None:
-    """Refuse settings that no command could be made of, before anything is run.
-
-    Raises:
-        UsageError: names the setting, and what it may be.
-    """
-    do = settings.get("do")
-    if not isinstance(do, str) or do not in DO:
-        raise UsageError(f"do = {do!r}: a cell does one of {', '.join(DO)}")
-    for name in REQUIRED[do]:
-        if name not in settings:
-            raise UsageError(f"{name} is missing: do = {do!r} needs it")
-    for name, value in settings.items():
-        if name == "do":
-            continue
-        if name not in SETTINGS:
-            raise UsageError(f"there is no setting {name!r}; there are {', '.join(SETTINGS)}")
-        if not has_effect(name, do):
-            raise UsageError(f"{name} has no effect where do = {do!r}; leave it out")
-        _check_value(SETTINGS[name], value, base)
-
 
 def has_effect(name: str, do: str) -> bool:
     """Whether a cell that does this takes a setting; one that is none is for others to refuse."""
@@ -230,36 +181,6 @@ def has_effect(name: str, do: str) -> bool:
     if name == "search_budget":
         return do == "tune"
     return bool(set(SETTINGS[name].commands) & set(DO[do]))
-
-
-def _check_value(setting: Setting, value: Any, base: Path) -> None:  # noqa: ANN401 - from TOML
-    is_right = isinstance(value, KINDS[setting.kind]) and (
-        setting.kind == "flag" or not isinstance(value, bool)
-    )
-    if not is_right or not all(isinstance(name, str) for name in texts_of(value)):
-        raise UsageError(f"{setting.name} = {value!r}: it is {DESCRIBED[setting.kind]}")
-    if setting.kind in ("integer", "number") and not abs(value) < LARGEST:  # nan is not, either
-        raise UsageError(f"{setting.name} = {value!r}: it is too large, or no number")
-    if (least := LEAST.get(setting.name)) is not None and value < least:
-        raise UsageError(f"{setting.name} = {value!r}: it is {least} or more")
-    for text in texts_of(value):
-        if not text or text.startswith("-"):
-            raise UsageError(f"{setting.name} = {text!r}: a name is needed")
-        _check_name(setting, text, base)
-
-
-def _check_name(setting: Setting, text: str, base: Path) -> None:
-    """A name is installed, a path is there."""
-    if setting.is_file and (path := path_of(text, base)) is not None:
-        if not path.exists():
-            raise UsageError(f"{setting.name} = {text!r}: there is no file {path}")
-        return
-    if setting.group is None:
-        return
-    known = (*installed(setting.group), *setting.words)
-    if text not in known:
-        or_path = "; or the path of a file, to the grid's own folder" if setting.is_file else ""
-        raise UsageError(f"{setting.name} = {text!r}: known are {', '.join(known)}{or_path}")
 
 
 def texts_of(value: Any) -> Sequence[Any]:  # noqa: ANN401 - from TOML

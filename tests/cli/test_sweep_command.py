@@ -31,7 +31,10 @@ def test_the_command_counts_outcomes_and_fails_where_a_cell_failed(tmp_path, mon
 def test_the_command_lists_cells_and_runs_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["sweep", str(write_grid(tmp_path)), "--list"])
-    assert "small: 8 cells" in result.stdout
+    title, first, *_, last = result.stdout.splitlines()
+    assert title == "small: 8 cells"
+    assert first == "1  program matmul, encoding boolean, seed 0"
+    assert last == "8  program softmax_matmul, encoding integer, seed 1"
     assert not Path("records").exists()
 
 
@@ -40,6 +43,9 @@ def test_the_command_lists_cells_and_runs_nothing(tmp_path, monkeypatch):
     [
         ("max_ops = -4", "cell 1 (program matmul, encoding boolean, seed 0): Invalid value"),
         ('mode = "dance"', "'--mode': 'dance' is not available"),
+        ('generator = "con"', "there is no generator 'con'; there are cone, forward"),
+        ('mode = "tune"\ngenerator = "forward"', "mode tune needs the generator cone"),
+        ('concrete = ["imap"]', "needs --generator forward"),
         ('sizes = "n=x"', "the size of 'n' must be an integer"),
     ],
 )
@@ -70,5 +76,5 @@ def test_ray_that_is_not_installed_is_said_before_anything_runs(tmp_path, monkey
     monkeypatch.setitem(sys.modules, "ray", None)
     output = tmp_path / "run.jsonl"
     args = ["sweep", str(write_grid(tmp_path)), "-o", str(output), "--ray", "auto"]
-    assert_refused(CliRunner().invoke(main, args), "prism-superopt[ray]")
+    assert_refused(CliRunner().invoke(main, args), "pip install '.[ray]'")
     assert not output.exists()

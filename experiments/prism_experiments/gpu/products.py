@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from prism.dtypes import dtype_of
+from prism.errors import one_line
 from prism.files import write_atomically
 from prism.ir import MuGraph, parse_sgraph
-from prism.protocols import Target
+from prism.protocols import Kernel, Target
 from prism_experiments.gpu.rivals import as_tensor
 
 PRODUCT = """\
@@ -53,26 +54,38 @@ def products(
     torch: Any,  # noqa: ANN401 - the module, or None
     path: Path,
 ) -> Iterator[tuple[str, str, Call | None]]:
-    """Name, what there is to say, and the call to be timed; none where it cannot be run."""
+    """Name, what there is to say, and the call to be timed; none where it cannot be run.
+
+    A kernel that cannot be made is a row that says why: the next one may be.
+    """
     is_gpu = target.name == "cuda"
     for dtype in DTYPES[is_gpu]:
         for shape in SIZES[is_gpu]:
-            mu = _product(shape)
             name = f"{'x'.join(map(str, shape))} {dtype}"
-            reason = target.refusal(mu, dtype)
-            if reason is not None:
-                yield f"library {name}", reason, None
+            try:
+                detail, kernel = _ours(target, shape, dtype, path)
+                arrays = [] if kernel is None else _arrays(shape, dtype)
+                if is_gpu:
+                    arrays = [as_tensor(torch, array, "cuda") for array in arrays]
+            except Exception as error:  # whatever an emitter, a driver or the GPU's memory raises
+                yield f"library {name}", one_line(error), None
                 continue
-            source = target.emit(mu, dtype)
-            write_atomically(path, source.text)
-            kernel = target.load(path, source.meta)
-            arrays = _arrays(shape, dtype)
-            if is_gpu:
-                arrays = [as_tensor(torch, array, "cuda") for array in arrays]
-            predicted = f"predicted {target.estimate(mu, dtype) * 1e6:.1f} us"
-            yield f"library {name}", predicted, partial(kernel, *arrays)
-            if is_gpu:
+            yield f"library {name}", detail, None if kernel is None else partial(kernel, *arrays)
+            if is_gpu and kernel is not None:
                 yield f"torch.matmul {name}", "", partial(torch.matmul, *arrays)
+
+
+def _ours(
+    target: Target, shape: tuple[int, int, int], dtype: str, path: Path
+) -> tuple[str, Kernel | None]:
+    """What was predicted and our kernel; or why it is refused."""
+    mu = _product(shape)
+    reason = target.refusal(mu, dtype)
+    if reason is not None:
+        return reason, None
+    source = target.emit(mu, dtype)
+    write_atomically(path, source.text)
+    return f"predicted {target.estimate(mu, dtype) * 1e6:.1f} us", target.load(path, source.meta)
 
 
 def _product(shape: tuple[int, int, int]) -> MuGraph:

@@ -42,7 +42,9 @@ def written(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "matplotlib.figure", None)
         patch.setattr(bench_scaling, "FAMILIES", ("residual",))
-        result = CliRunner().invoke(bench_scaling.main, ["--smoke", "-o", str(path)])
+        result = CliRunner().invoke(
+            bench_scaling.main, ["--smoke", "--budget", "300", "-o", str(path)]
+        )
     assert result.exit_code == 0, result.output
     with path.open(newline="") as file:
         return result.stdout, list(csv.DictReader(file))

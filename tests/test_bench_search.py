@@ -36,7 +36,7 @@ def lines():
     with pytest.MonkeyPatch.context() as patch:
         kinds = {k: bench_search.KINDS[k] for k in ("reference", "plans")}
         patch.setattr(bench_search, "KINDS", kinds)
-        result = CliRunner().invoke(bench_search.main, ["--smoke", "--json"])
+        result = CliRunner().invoke(bench_search.main, ["--smoke", "--json", "--budget", "300"])
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
@@ -46,7 +46,7 @@ def test_searches_are_measured_in_processes_of_their_own(lines):
     assert reference["graphs"] == reference["instantiable"] == reference["asked"] == 12
     assert plans["graphs"] == plans["plans"] + reference["graphs"]
     for line in lines:
-        assert 0 < line["search_s"] < 5
+        assert 0 < line["search_s"] < 300
         assert 20 < line["peak_mb"] < 2_000
         assert line["states"] > 0
         assert line["proved"] + line["admitted"] == line["graphs"]

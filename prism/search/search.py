@@ -99,8 +99,9 @@ def search(
         encoding = load_encoding(options.encoding)
         situation = Situation.of(program, options.sizes, options.device)
         gate = Gate(load_pruners(options.without, options.also, situation))
-        clock.begin()  # imports are not searching
-        parts = _Parts(encoding, situation, gate, clock, progress or _silent)
+        axioms = load_sound(options.axioms, seed=options.seed)
+        clock.begin()  # imports, and tests of own axioms, are not searching
+        parts = _Parts(encoding, situation, gate, axioms, clock, progress or _silent)
         return _Search(program, options, parts).run()
 
 
@@ -130,6 +131,7 @@ class _Parts:
     encoding: Encoding
     situation: Situation
     gate: Gate
+    axioms: AxiomSet
     clock: Clock
     progress: Progress
 
@@ -144,6 +146,7 @@ class _Search:
         self.answers = Answers(parts.encoding)
         self.situation = parts.situation
         self.gate = parts.gate
+        self.axioms = parts.axioms
         self.progress = parts.progress
         self.arena = Arena(program)
         self.cuts = Cuts(is_interrupted=lambda: self.clock.is_interrupted)
@@ -156,7 +159,7 @@ class _Search:
 
     def run(self) -> SearchResult:
         """The pipeline."""
-        axioms = load_sound(self.options.axioms, seed=self.options.seed)
+        axioms = self.axioms
         try:
             self.steps(axioms)
         except KeyboardInterrupt:

@@ -9,46 +9,32 @@ exp(x - max x) shows there. Where it subtracts they are shifted up, and all equa
 cancels where the program's own does not, E[x^2] - E[x]^2 for E[(x - E[x])^2], shows there. No case
 is held as a whole: `evaluate` reads the base draw and transforms it on the way, in pieces.
 
-What a case allows is measured. The reference has to be finite in the kernel's dtype. Rounding the
-inputs alone (a change of half a unit in the last place) moves it, and so does computing the program
-as it stands in the kernel's arithmetic: a few times as much is allowed on top of the dtype's
-tolerance. Where that would be too much the program is ill-conditioned and the case says nothing
-about digits, but a kernel still has to be finite where every step of the program is. Kernels store
-float16 and bfloat16 but compute in float32: there the unit is float32's, and storing the result is
-allowed for apart. Where a normal draw leaves the domain of the program (the logarithm of a negative
-number), inputs are drawn positive instead, and a note says so.
+What a case allows is measured (`prism.tune.allowance`). Where a normal draw leaves the domain of
+the program (the logarithm of a negative number), inputs are drawn positive instead, and a note says
+so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from prism.dtypes import HALF, TOLERANCES, computed_in, dtype_of, limits_of
-from prism.ir import (
-    Apply,
-    DataDim,
-    Output,
-    Program,
-    Read,
-    definitions_of,
-    evaluate,  # noqa: TID251 - the function, not the module of that name
-    live_nodes,
+from prism.dtypes import HALF, TOLERANCES, dtype_of
+from prism.ir import Apply, DataDim, Program, definitions_of
+from prism.tune.allowance import (
+    ILL_CONDITIONED,
+    Array,
+    Array64,
+    allowance,
+    factors_of,
+    measure,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-Array = NDArray[np.generic]
-Array64 = NDArray[np.float64]
 
 ELEMENT_FACTOR = 100.0
 """An element may be off by this many tolerances, relative to itself or to a tenth of the rms."""
@@ -56,14 +42,12 @@ ELEMENT_FACTOR = 100.0
 HALF_ELEMENT_FACTOR = 10.0
 """The same for float16 and bfloat16: with 100 tolerances a missing element would pass."""
 
-ROUNDING_FACTOR = 10.0
-"""How often the effect of rounding the inputs may recur in a kernel's own rounding."""
+TAIL_FACTOR = 10.0
+"""An element may be off by this many times more where the program's own arithmetic explains it."""
 
-OWN_FACTOR = 4.0
-"""How often the error of the program as it stands, in the kernel's arithmetic, may recur."""
-
-STORING_FACTOR = 2.0
-"""How often the effect of storing the results in their dtype is allowed for."""
+FAR_SHARE = 1e-5
+"""Of the elements of a case of `FAR`: there a softmax is a step, and rounding may choose another
+row of ten million (measured: 1 of 12.6 million elements)."""
 
 PART = 1 << 20
 """Elements that one generator draws: inputs do not depend on the number of threads."""
@@ -74,12 +58,15 @@ FRESH = 16
 THREADS = 4
 """Threads that draw inputs."""
 
-ILL_CONDITIONED = 100.0
-"""A case whose allowance would exceed this many tolerances says nothing about digits."""
+LARGE = 1 << 24
+"""Bytes of inputs beyond which a trial checks the first case, and its leader every other one."""
+
+DRAWN = "drawn"
+"""The first case of every program: inputs as they are drawn."""
 
 CASES: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
     {
-        "drawn": lambda x: x,
+        DRAWN: lambda x: x,
         "large": lambda x: np.multiply(x, 30, dtype=x.dtype),
         "negative": lambda x: -np.abs(x),
         "zeros": np.zeros_like,
@@ -117,20 +104,31 @@ SHOWN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Operator -> the cases of `FAR`, by their first word, that show what may go wrong with it."""
 
-_NEED_NONZERO = frozenset({"div", "reciprocal", "rsqrt", "log"})
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case that counts: its name and the norm error allowed; infinite if it has to be finite."""
+    """A case that counts: its name and the norm error allowed; infinite if it has to be finite.
+
+    `element`: the error of one element that the program's own arithmetic explains.
+    """
 
     name: str
     allowed: float
+    element: float = 0.0
 
     @property
     def tells_digits(self) -> bool:
         """Whether results are compared, and not only seen to be finite."""
         return math.isfinite(self.allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What results are held to: the norm error, each element's, and of how many it may be more."""
+
+    norm: float
+    element: float
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +141,7 @@ class CheckData:
     output_count: int
     cases: tuple[Case, ...]
     notes: tuple[str, ...] = ()
+    input_bytes: int = 0
 
     def inputs(self) -> tuple[Array, ...]:
         """The base draw, read-only views of the files."""
@@ -152,9 +151,15 @@ class CheckData:
         return tuple(array.view(dtype_of(self.dtype)) for array in loaded)
 
     @property
-    def element_factor(self) -> float:
-        """How many tolerances an element may be off."""
-        return HALF_ELEMENT_FACTOR if self.dtype in HALF else ELEMENT_FACTOR
+    def is_large(self) -> bool:
+        """Whether to fill the inputs of every case takes longer than to time a kernel."""
+        return self.input_bytes > LARGE
+
+    def limits(self, case: Case) -> Limits:
+        """What a case allows."""
+        usual = (HALF_ELEMENT_FACTOR if self.dtype in HALF else ELEMENT_FACTOR) * case.allowed
+        element = min(max(usual, case.element), TAIL_FACTOR * usual)
+        return Limits(case.allowed, element, FAR_SHARE if case.name in FAR else 0.0)
 
     def references(self, case: str) -> tuple[Array64, ...]:
         """The float64 outputs of a case."""
@@ -162,16 +167,6 @@ class CheckData:
             np.load(self.folder / f"{case}{i}.npy", allow_pickle=False)
             for i in range(self.output_count)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """A reference, the norm error allowed, and whether the program itself comes out finite."""
-
-    references: tuple[Array64, ...]
-    allowed: float
-    is_finite: bool
-    stays_in_range: Callable[[], bool] = lambda: False
 
 
 def prepare(  # noqa: PLR0913 - what is checked, and how far
@@ -190,35 +185,78 @@ def prepare(  # noqa: PLR0913 - what is checked, and how far
     kind = dtype_of(dtype)
     notes: list[str] = []
     base = _draw(program, sizes, kind, seed, positive=False)
-    shake = _factors(program, dtype, seed)
-    most = ILL_CONDITIONED * TOLERANCES[dtype]
-    measured = _measure(program, base, dtype, "drawn", shake)
-    if measured is None or measured.allowed > most:
+    shake = factors_of(program, dtype, seed)
+    measured = measure(program, base, dtype, CASES[DRAWN], shake)
+    if measured is None or not measured.tells_digits(dtype):
         notes.append(
             "inputs are drawn between 0.5 and 1.5: on normal ones the program leaves its domain "
             "or is ill-conditioned"
         )
         base = _draw(program, sizes, kind, seed, positive=True)
         # better a weak check than none: these inputs are taken whatever they say
-        measured = _measure(program, base, dtype, "drawn", shake, lenient=True)
+        measured = measure(program, base, dtype, CASES[DRAWN], shake, lenient=True)
         assert measured is not None
-    cases = [Case("drawn", min(measured.allowed, most))]
-    _save(folder, "drawn", measured.references)
+    most = ILL_CONDITIONED * TOLERANCES[dtype]
+    cases = [Case(DRAWN, min(measured.allowed, most), measured.element)]
+    _save(folder, DRAWN, measured.references)
+
+    preparation = _Preparation(program, base, dtype, shake, folder)
     with ThreadPoolExecutor(1) as writer:
         saved = writer.submit(_save, folder, "input", base.values())
-        for name in _names(program, names):
-            if FAR.get(name) in {c.name for c in cases if c.tells_digits}:
-                continue
-            measured = _measure(program, base, dtype, name, shake)
-            allowed = None if measured is None else _allowed(measured, dtype, is_far=name in FAR)
-            if measured is not None and allowed is not None:
-                cases.append(Case(name, allowed))
-                _save(folder, name, measured.references)
-            elif name not in FAR.values():
-                reason = "the program is not finite or ill-conditioned"
-                notes.append(f"case {name!r} left out: {reason}")
+        # not at once: NumPy's products take every core and wait awake for each other
+        for tried in map(preparation.chain, _chains(_names(program, names))):
+            cases += [case for case in tried.values() if case is not None]
+            reason = "the program is not finite or ill-conditioned"
+            left_out = (n for n, c in tried.items() if c is None and n not in FAR.values())
+            notes += [f"case {name!r} left out: {reason}" for name in left_out]
         saved.result()
-    return CheckData(folder, dtype, tuple(base), len(program.outputs), tuple(cases), tuple(notes))
+    return CheckData(
+        folder,
+        dtype,
+        tuple(base),
+        len(program.outputs),
+        tuple(cases),
+        tuple(notes),
+        sum(array.nbytes for array in base.values()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparation:
+    """What the cases beside the first one are made of."""
+
+    program: Program
+    base: dict[str, Array]
+    dtype: str
+    shake: Mapping[str, Array64]
+    folder: Path
+
+    def chain(self, names: Sequence[str]) -> dict[str, Case | None]:
+        """A case and those in its place, up to one that tells of digits; None: says nothing."""
+        tried: dict[str, Case | None] = {}
+        for name in names:
+            case = tried[name] = self.case(name)
+            if case is not None and case.tells_digits:
+                break
+        return tried
+
+    def case(self, name: str) -> Case | None:
+        """A case, its references saved; None if it says nothing about a kernel."""
+        measured = measure(self.program, self.base, self.dtype, CASES[name], self.shake)
+        allowed = None if measured is None else allowance(measured, self.dtype, is_far=name in FAR)
+        if measured is None or allowed is None:
+            return None
+        _save(self.folder, name, measured.references)
+        return Case(name, allowed, measured.element)
+
+
+def _chains(names: Iterable[str]) -> list[list[str]]:
+    """Names in their order, those that stand in for another one (`FAR`) with it."""
+    chains: dict[str, list[str]] = {}
+    for name in names:
+        first = FAR.get(name)
+        chains.setdefault(first if first in chains else name, []).append(name)
+    return list(chains.values())
 
 
 def _names(program: Program, names: Sequence[str]) -> Iterator[str]:
@@ -227,22 +265,6 @@ def _names(program: Program, names: Sequence[str]) -> Iterator[str]:
     ops |= {op for d in definitions_of(ops) for op in d.basic_ops}
     shown = {word for op, words in SHOWN_BY.items() if op in ops for word in words}
     yield from (n for n in names if n in ALWAYS or (n in FAR and n.split()[0] in shown))
-
-
-def _allowed(measured: _Measured, dtype: str, *, is_far: bool) -> float | None:
-    """The error that a case allows; None if it says nothing about a kernel."""
-    tells_digits = measured.allowed <= ILL_CONDITIONED * TOLERANCES[dtype]
-    if tells_digits and not is_far:
-        return measured.allowed
-    if not (tells_digits or measured.is_finite) or not measured.stays_in_range():
-        return None
-    return measured.allowed if tells_digits and _says_something(measured, dtype) else math.inf
-
-
-def _says_something(measured: _Measured, dtype: str) -> bool:
-    """Whether no result vanishes."""
-    stored = limits_of(dtype)
-    return all(np.any(np.abs(r) > stored.tiny / stored.eps) for r in measured.references)
 
 
 def _draw(
@@ -269,9 +291,11 @@ def _draw(
                 rng = np.random.Generator(np.random.SFC64((seed, number, k)))
                 size = parts[k].size
                 if k >= FRESH:
-                    again = np.roll(parts[rng.integers(FRESH)], rng.integers(PART))[:size]
-                    sign = 1 if positive else rng.choice((-1, 1))
-                    np.multiply(again, kind.type(sign), out=parts[k])
+                    again, by = parts[rng.integers(FRESH)], int(rng.integers(PART))
+                    sign = kind.type(1 if positive else rng.choice((-1, 1)))
+                    # as np.roll does, without a copy between
+                    np.multiply(again[PART - by :][:size], sign, out=parts[k][:by])
+                    np.multiply(again[: max(0, size - by)], sign, out=parts[k][by:])
                 elif positive:
                     parts[k][...] = rng.random(size, precision) + precision(0.5)
                 else:
@@ -281,111 +305,6 @@ def _draw(
             list(threads.map(fill, range(len(parts))[FRESH:]))
             arrays[argument.name] = drawn
     return arrays
-
-
-def _measure(  # noqa: PLR0913 - a case of a program, and how far it is shaken
-    program: Program,
-    base: dict[str, Array],
-    dtype: str,
-    name: str,
-    shake: Mapping[str, Array64],
-    *,
-    lenient: bool = False,
-) -> _Measured | None:
-    """The reference of a case and what it allows; None where it is not finite."""
-
-    def transformed(_: str, array: Array) -> Array:
-        return CASES[name](array)
-
-    shaking = _Shaking(CASES[name], shake, {n: a.size for n, a in base.items()})
-    tolerance = TOLERANCES[dtype]
-    precision = np.float64 if computed_in(dtype) == "float64" else np.float32
-    references = evaluate(program, base, np.float64, transformed)
-    with np.errstate(over="ignore"):
-        rounded = tuple(r.astype(dtype_of(dtype)).astype(np.float64) for r in references)
-    if not all(np.all(np.isfinite(r)) for r in rounded):
-        return _Measured(rounded, tolerance, is_finite=False) if lenient else None
-    shaken = evaluate(program, base, np.float64, shaking)
-    own = evaluate(program, base, precision, transformed)
-    is_finite = all(np.all(np.isfinite(o)) for o in own)
-    allowed = max(
-        tolerance,
-        ROUNDING_FACTOR * _largest_distance(shaken, references),
-        STORING_FACTOR * _largest_distance(rounded, references),
-        # where the program overflows a kernel does not have to
-        OWN_FACTOR * _largest_distance(own, references) if is_finite else 0.0,
-    )
-    return _Measured(
-        references,
-        math.inf if math.isnan(allowed) else allowed,
-        is_finite,
-        lambda: _stays_in_range(program, base, dtype, transformed),
-    )
-
-
-def _stays_in_range(program: Program, base: dict[str, Array], dtype: str, read: Read) -> bool:
-    """Whether no step of the program overflows, and no divisor vanishes."""
-    divisors = {
-        n.operands[-1] for n in program.nodes if isinstance(n, Apply) and n.op in _NEED_NONZERO
-    }
-    results = {o.tensor for o in program.outputs}
-    dims = program.tensor_dims()
-    steps = [i for i in live_nodes(program) if isinstance(program.nodes[i], Apply)]
-    every = replace(program, outputs=tuple(Output(i, tuple(sorted(dims[i]))) for i in steps))
-    inside, stored = limits_of(computed_in(dtype)), limits_of(dtype)
-    for i, value in zip(steps, evaluate(every, base, np.float64, read), strict=True):
-        size = np.abs(value)
-        vanishes = i in divisors and np.any(size < inside.tiny)
-        largest = stored.largest if i in results else inside.largest
-        if vanishes or not np.all(size <= largest):
-            return False
-    return True
-
-
-def _factors(program: Program, dtype: str, seed: int) -> dict[str, Array64]:
-    """What shakes each argument: rounding up or down at random.
-
-    A repeated pattern of signs does: drawing 16 million of them would take longer than the rest.
-    """
-    rng = np.random.default_rng(seed)
-    half_ulp = limits_of(computed_in(dtype)).eps / 2
-    return {a.name: 1.0 + rng.choice((-half_ulp, half_ulp), 4093) for a in program.arguments}
-
-
-class _Shaking:
-    """Arguments of a case as if every element had been rounded once more; given in order."""
-
-    def __init__(
-        self,
-        transform: Callable[[Array], Array],
-        factors: Mapping[str, Array64],
-        sizes: Mapping[str, int],
-    ) -> None:
-        self._transform = transform
-        self._factors = factors
-        self._sizes = sizes
-        self._at = dict.fromkeys(sizes, 0)
-
-    def __call__(self, name: str, array: Array) -> Array64:
-        """The next piece of an argument, or the whole of it."""
-        at = self._at[name]
-        self._at[name] = (at + array.size) % self._sizes[name]
-        factors = np.roll(self._factors[name], -at)
-        shaken = np.array(self._transform(array), np.float64, order="C")
-        flat = shaken.reshape(-1)
-        whole = flat.size // factors.size * factors.size
-        flat[:whole].reshape(-1, factors.size)[...] *= factors
-        flat[whole:] *= factors[: flat.size - whole]
-        return shaken
-
-
-def _largest_distance(one: Sequence[Array64], references: Sequence[Array64]) -> float:
-    return max(_distance(o, r) for o, r in zip(one, references, strict=True))
-
-
-def _distance(one: Array64, reference: Array64) -> float:
-    norm = float(np.linalg.norm(reference))
-    return float(np.linalg.norm(one - reference)) / (norm or 1.0)
 
 
 def _save(folder: Path, name: str, arrays: Iterable[Array]) -> None:

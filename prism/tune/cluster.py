@@ -247,6 +247,9 @@ class ClusterRunner:
 
     # --- rounds
 
+    def get_ready(self) -> None:
+        """See `Runner`: hosts have computed their own references meanwhile."""
+
     def run(self, attempts: Sequence[Attempt], best_s: Callable[[], float]) -> Iterator[Ended]:
         """See `Runner`: all at once, each on a host of its own."""
         self._recruit()
@@ -311,6 +314,11 @@ class ClusterRunner:
             lost = answer
             self._losses += 1
         return self._given_up(lost)
+
+    def keeps(self, trial: int) -> bool:
+        """See `Runner`: hosts may have kept it, it is not known which."""
+        del trial
+        return False
 
     def _asked(self, request: Request, timeout_s: float) -> Answer | Lost:
         """Ask the host of the finals, which is another one than before if that was lost."""

@@ -17,6 +17,7 @@ from prism.protocols import KernelSource
 from prism.record import Outcome, Trial, TrialKey
 from prism.tune.space import Config
 from prism.tune.task import Best
+from prism.tune.timing import BEHIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,13 @@ class Entry:
     trial: Trial
     is_resumed: bool
     """Whether it was taken from the record: its kernel was not checked in this run."""
+    is_whole: bool = True
+    """Whether it was checked on every case; a record does not say."""
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether its kernel passed every case in this run."""
+        return self.is_ok and self.is_whole and not self.is_resumed
 
     @property
     def is_ok(self) -> bool:
@@ -50,6 +58,11 @@ class Entry:
         trial = self.trial
         given = trial.predicted_s if trial.median_s is None else trial.median_s
         return math.inf if given is None else given
+
+    @property
+    def build_s(self) -> float:
+        """What building its kernel again takes."""
+        return self.trial.compile_s or 0.0
 
     @property
     def spills(self) -> bool:
@@ -85,3 +98,10 @@ def front(entries: Sequence[Entry], *, is_measured: bool) -> list[Entry]:
     by_min = sorted(ok, key=lambda entry: entry.trial.min_s or math.inf)
     turns = chain.from_iterable(zip(by_median, by_min, strict=True))
     return list({entry.candidate.number: entry for entry in turns}.values())
+
+
+def contending(entries: Sequence[Entry]) -> list[Entry]:
+    """Those of measured entries that may yet be the fastest, by median or by minimum."""
+    median_s = BEHIND * min((e.seconds for e in entries), default=0.0)
+    min_s = BEHIND * min((e.trial.min_s or 0.0 for e in entries), default=0.0)
+    return [e for e in entries if e.seconds <= median_s or (e.trial.min_s or math.inf) <= min_s]

@@ -35,13 +35,24 @@ Answer = Reply | TimedOut | Died
 
 
 class Worker:
-    """One child process; a new one takes its place when it dies or is killed."""
+    """One child process, from the first request on; a new one when it dies or is killed."""
 
     def __init__(self, target: str) -> None:
         self._target = target
         self._deadline = 0.0
         self._ready = False
-        self._child = self._start()
+        self._started: Child | None = None
+
+    def start(self) -> None:
+        """Start the process, if it was not started yet; does not wait for it."""
+        if self._started is None:
+            self._started = self._start()
+
+    @property
+    def _child(self) -> Child:
+        self.start()
+        assert self._started is not None
+        return self._started
 
     def _start(self) -> Child:
         child = Child("prism.tune.worker")
@@ -98,12 +109,13 @@ class Worker:
 
     def _restart(self) -> str:
         words = self._child.stop()
-        self._child = self._start()
+        self._started = self._start()
         return words
 
     def close(self) -> None:
-        """End the process; again does nothing."""
-        self._child.stop()
+        """End the process, if there is one; again does nothing."""
+        if self._started is not None:
+            self._started.stop()
 
 
 class Pool:
@@ -129,6 +141,11 @@ class Pool:
     def __len__(self) -> int:
         """The number of workers."""
         return len(self._workers)
+
+    def start(self) -> None:
+        """Start the workers, which otherwise start when they are first asked."""
+        for worker in self._workers:
+            worker.start()
 
     def ask(self, worker: int, request: Request, timeout_s: float) -> Answer:
         """One request to one worker, the others idle."""

@@ -20,6 +20,11 @@ ESTIMATE_SHARE = 0.25
 LEAST_SHARE = 0.05
 """The part of the whole that a part may take whatever is left."""
 
+FINAL_SHARE = 0.1
+"""The part of the whole that timing the finals may take, but for `FEWEST_ROUNDS`."""
+
+FEWEST_ROUNDS = 7
+
 LATEST = 3
 """Rounds whose times say what the next one takes."""
 
@@ -81,14 +86,15 @@ class Spending:
         """Whether a round can begin that finals of so many seconds have to follow."""
         return self.left_s > self.round_s + finals_s
 
+    def final_rounds(self, entries: Sequence[Entry], most: int) -> int:
+        """How often the finals time each of their entries: as often as their share allows."""
+        round_s = sum(e.seconds + RUN_S for e in entries)
+        allowed = FINAL_SHARE * self._seconds / round_s if round_s > 0 else most
+        return max(min(most, FEWEST_ROUNDS), min(most, int(allowed)))
+
     def allows_final(self, build_s: float, timing_s: float) -> bool:
         """Whether another kernel can be built for the finals before all are timed."""
         return self.left_s > build_s + timing_s
-
-
-def build_s(entry: Entry) -> float:
-    """What building an entry's kernel again takes."""
-    return entry.trial.compile_s or 0.0
 
 
 def timing_s(entries: Sequence[Entry], repeats: int) -> float:
@@ -96,6 +102,9 @@ def timing_s(entries: Sequence[Entry], repeats: int) -> float:
     return sum(min(repeats * (e.seconds + RUN_S), MOST_TIMED_S + 3 * e.seconds) for e in entries)
 
 
-def finals_s(entries: Sequence[Entry], repeats: int) -> float:
-    """What the finals of these entries take."""
-    return sum(build_s(e) for e in entries) + timing_s(entries, repeats)
+def finals_s(
+    entries: Sequence[Entry], rounds: int, is_kept: Callable[[int], bool] = lambda _: False
+) -> float:
+    """What the finals of these entries take; to build a kernel that `is_kept` takes nothing."""
+    again = (e.build_s for e in entries if not is_kept(e.candidate.number))
+    return sum(again) + timing_s(entries, rounds)

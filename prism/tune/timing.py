@@ -26,6 +26,13 @@ FEWEST = 3
 HOPELESS = 4.0
 """A kernel this many times slower than the best so far is not repeated: once tells enough."""
 
+BEHIND = 1.25
+"""A kernel whose fastest of `FEWEST` runs is this many times slower than the best is not repeated
+further. It does not contend: neither is it of use in the finals."""
+
+BEATEN = 1.1
+"""In the finals a kernel drops out that takes this many times as long as another, run for run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -49,24 +56,45 @@ def time_kernels(
     flush: Callable[[], None],
     repeats: int,
     best_s: float = math.inf,
+    *,
+    is_final: bool = False,
 ) -> tuple[Timing, ...]:
     """Time kernels in turns; `flush` comes before every timed run.
 
-    `best_s`: what they have to beat; kernels that are `HOPELESS` run once more than to warm up.
+    `best_s`: what they have to beat; kernels that are `HOPELESS` run once more than to warm up,
+    those that are `BEHIND` a few times. Where it `is_final`, those that are `BEATEN` drop out.
     """
     warm_s = min(_warm_up(kernel, HOPELESS * best_s) for kernel in kernels)
     if warm_s > HOPELESS * best_s:
         repeats = 1
     seconds: list[list[float]] = [[] for _ in kernels]
-    spent = 0.0
+    left = list(range(len(kernels)))
     for repeat in range(repeats):
-        if repeat >= FEWEST and spent > MOST_SECONDS * len(kernels):
+        if repeat >= FEWEST and _is_enough([seconds[k] for k in left], best_s):
             break
-        for kernel, times in zip(kernels, seconds, strict=True):
+        for k in left:
             flush()
-            times.append(kernel.run_timed())
-            spent += times[-1]
+            seconds[k].append(kernels[k].run_timed())
+        if is_final and repeat >= FEWEST:
+            left = [k for k in left if not any(_beats(seconds[j], seconds[k]) for j in left)]
     return tuple(Timing(tuple(times)) for times in seconds)
+
+
+def _is_enough(seconds: Sequence[Sequence[float]], best_s: float) -> bool:
+    """Whether kernels have run for long enough, or none of them can contend with the best."""
+    spent = sum(sum(times) for times in seconds)
+    fastest_s = min(min(times) for times in seconds)
+    return spent > MOST_SECONDS * len(seconds) or fastest_s > BEHIND * best_s
+
+
+def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether the other takes clearly longer, run for run."""
+    return _ratio(other, one) > BEATEN
+
+
+def _ratio(one: Sequence[float], other: Sequence[float]) -> float:
+    """How many times as long as the other one takes, by the median of the rounds both ran in."""
+    return median(mine / theirs for mine, theirs in zip(one, other, strict=False))
 
 
 def _warm_up(kernel: Bound, limit_s: float) -> float:
@@ -86,7 +114,6 @@ def best_of(timings: Sequence[Timing]) -> int:
     """
     best = 0
     for index in range(1, len(timings)):
-        pairs = zip(timings[index].seconds, timings[best].seconds, strict=True)
-        if median(mine / theirs for mine, theirs in pairs) < 1.0:
+        if _ratio(timings[index].seconds, timings[best].seconds) < 1.0:
             best = index
     return best

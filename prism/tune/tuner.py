@@ -3,8 +3,8 @@
 Rounds of as many candidates as the runner has places: on this machine (`prism.tune.runner`) each
 worker emits, compiles and checks one, all at once; then the survivors are timed one after the other
 while the rest are idle. On a cluster each has a machine of its own. The fastest few of the run
-(trials resumed from the record included) are built again in one place and timed in turns; paired
-medians choose the winner.
+(trials resumed from the record included) are timed in turns in one place (`prism.tune.finals`);
+paired medians choose the winner.
 
 Where the target cannot run its kernels, candidates are compiled only and compared by prediction;
 nothing is checked or timed, and the result says so.
@@ -19,27 +19,24 @@ import math
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
 from prism.errors import ClusterLostError, KernelError
-from prism.protocols import KernelSource
 from prism.record import Outcome, RecordFile, Trial, digest, now
 from prism.tune.cases import CheckData, prepare
-from prism.tune.check import CheckResult
 from prism.tune.conclude import concluded, finite
-from prism.tune.entries import Candidate, Entry, front
+from prism.tune.entries import Candidate, Entry, contending, front
+from prism.tune.finals import Finals, leader
 from prism.tune.instantiate import instantiate, mu_identity
 from prism.tune.pool import TimedOut
 from prism.tune.runner import Attempt, Ended, LocalRunner, Runner
 from prism.tune.space import Config
-from prism.tune.spending import Spending, build_s, finals_s, timing_s
+from prism.tune.spending import Spending, finals_s
 from prism.tune.strategies import Strategy
 from prism.tune.task import Best, Identity, Progress, Task, TuneResult
-from prism.tune.timing import Timing, best_of
-from prism.tune.worker import Build, Built, Check, Failed, Rehearse, Time
+from prism.tune.worker import Build, Failed
 
 GRACE_S = 10.0
 """What was begun within the budget may take this long beyond it."""
@@ -109,12 +106,13 @@ class Tuner:
             try:
                 data = self._prepare(self._scratch) if self._measures else None
                 self._notes = self._not_run() if data is None else data.notes
+                runner.get_ready()
                 stopped = self._explore(runner, data)
-                best = self._chosen(runner) if data is None else self._finals(runner, data)
+                best = self._winner(runner, data)
             except KeyboardInterrupt:
-                stopped, best = "interrupted", self._leader()
+                stopped, best = "interrupted", leader(self._front(), self._task)
             except ClusterLostError as error:
-                stopped, best = "cluster lost", self._leader()
+                stopped, best = "cluster lost", leader(self._front(), self._task)
                 self._notes += (str(error),)
             self._notes += runner.notes
         return self._result(best, stopped, self._notes)
@@ -161,21 +159,22 @@ class Tuner:
 
     def _explore(self, runner: Runner, data: CheckData | None) -> str:
         while True:
-            stopped = self._exhausted()
+            stopped = self._exhausted(runner)
             if stopped is not None:
                 return stopped
-            batch = self._next_batch(len(runner))
+            batch = self._next_batch(runner)
             if not batch:
-                return self._exhausted() or "strategy"
+                return self._exhausted(runner) or "strategy"
             with self._spending.round():
                 self._try(runner, data, batch)
 
-    def _exhausted(self) -> str | None:
+    def _exhausted(self, runner: Runner) -> str | None:
         if self._trials_left() <= 0:
             return "trials"
-        finalists = self._front()[: self._budget.finalists]
+        finalists = contending(self._front())[: self._budget.finalists]
         is_tried = self._spending.has_begun or bool(finalists)
-        needed_s = finals_s(finalists, 2 * self._budget.repeats)
+        rounds = self._spending.final_rounds(finalists, 2 * self._budget.repeats)
+        needed_s = finals_s(finalists, rounds, runner.keeps)
         return "budget" if is_tried and not self._spending.allows_round(needed_s) else None
 
     def _trials_left(self) -> float:
@@ -187,13 +186,14 @@ class Tuner:
     def _total(self) -> float:
         return float(min(len(self._task.space), self._budget.trials or len(self._task.space)))
 
-    def _next_batch(self, most: int) -> list[Candidate]:
-        """Up to `most` candidates that have to be run.
+    def _next_batch(self, runner: Runner) -> list[Candidate]:
+        """Candidates that have to be run, at most one for each of the runner's places.
 
         What is on record is told and passed by; what another config runs too is passed by.
         """
         batch: list[Candidate] = []
-        while len(batch) < min(most, self._trials_left()) and self._exhausted() is None:
+        most = min(len(runner), self._trials_left())
+        while len(batch) < most and self._exhausted(runner) is None:
             config = self._strategy.ask()
             if config is None:
                 break
@@ -205,7 +205,7 @@ class Tuner:
             known = self._on_record(candidate)
             if known is not None:
                 self._resumed += 1
-                self._finish(candidate, known, is_resumed=True)
+                self._finish(Entry(candidate, known, is_resumed=True))
                 continue
             reason = self._task.target.refusal(candidate.mu, self._task.dtype)
             if reason is not None:
@@ -243,10 +243,12 @@ class Tuner:
     def _try(self, runner: Runner, data: CheckData | None, batch: list[Candidate]) -> None:
         """Build, check and time; building is all there is to know where nothing runs."""
         limits, repeats = self._limits(), self._budget.repeats
+        is_staged = data is not None and data.is_large
         attempts = [
-            Attempt(self._build(c), data, limits.compile_s, limits.run_s, repeats) for c in batch
+            Attempt(self._build(c), data, limits.compile_s, limits.run_s, repeats, is_staged)
+            for c in batch
         ]
-        ended = runner.run(attempts, lambda: min(self._times(), default=math.inf))
+        ended = runner.run(attempts, self._to_beat)
         for candidate, one in zip(batch, ended, strict=True):
             self._conclude(candidate, limits, one, len(batch))
 
@@ -276,124 +278,42 @@ class Tuner:
         trial = concluded(begun, ended.answer, ended.built, ended.checked)
         # what was cut short by the budget may be tried again when the run resumes
         is_recorded = limits.are_full or not isinstance(ended.answer, TimedOut)
-        self._finish(candidate, trial, is_recorded=is_recorded)
+        entry = Entry(candidate, trial, is_resumed=False, is_whole=ended.is_whole)
+        self._finish(entry, is_recorded=is_recorded)
 
-    def _finish(
-        self,
-        candidate: Candidate,
-        trial: Trial,
-        *,
-        is_recorded: bool = True,
-        is_resumed: bool = False,
-    ) -> None:
-        entry = Entry(candidate, trial, is_resumed)
+    def _finish(self, entry: Entry, *, is_recorded: bool = True) -> None:
         self._entries.append(entry)
-        if is_recorded and not is_resumed and self._records is not None:
-            self._records.append(trial)
+        if is_recorded and not entry.is_resumed and self._records is not None:
+            self._records.append(entry.trial)
         # one that spills is chosen when all do: the strategy shall look for another
         counts = entry.is_ok and (self._measures or not entry.spills)
-        self._strategy.tell(candidate.config, entry.seconds if counts else None)
-        best = min(self._times(), default=None)
+        self._strategy.tell(entry.candidate.config, entry.seconds if counts else None)
+        best = min((e.seconds for e in self._entries if e.is_ok), default=None)
         kind = "best" if self._measures else "best predicted"
         what = "no kernel yet" if best is None else f"{kind} {best * 1e3:.3f} ms"
         self._progress(len(self._entries), self._total(), what)
 
-    def _times(self) -> Iterator[float]:
-        return (entry.seconds for entry in self._entries if entry.is_ok)
+    def _to_beat(self) -> float:
+        """Seconds of the fastest kernel that this run has checked on every case."""
+        return min((e.seconds for e in self._entries if e.is_checked), default=math.inf)
 
     def _front(self) -> list[Entry]:
         return front(self._entries, is_measured=self._measures)
 
-    def _leader(self) -> Best | None:
-        """The best by single timings, without asking the workers again.
-
-        What only a record says is right was not checked in this run: it cannot lead.
-        """
-        for entry in (e for e in self._front() if not e.is_resumed):
-            try:
-                source = self._task.target.emit(entry.candidate.mu, self._task.dtype)
-            except KernelError:
-                continue
-            return entry.best(source)
-        return None
-
-    def _chosen(self, runner: Runner) -> Best | None:
-        """The best by prediction; what a record says of a kernel is seen again first."""
-        ready: dict[int, KernelSource] = {}
-        entries: list[Entry] = []
-        for entry in self._front():
-            candidate = entry.candidate
-            built = runner.ask(self._build(candidate), self._budget.compile_timeout_s)
-            if not isinstance(built, Built):
-                continue
-            text = candidate.path.read_text(encoding="utf-8")
-            ready[candidate.number] = KernelSource(text, built.meta)
-            predicted_s = finite(built.predicted_s)
-            trial = replace(entry.trial, predicted_s=predicted_s, facts=built.facts)
-            entries.append(replace(entry, trial=trial))
-            if len(ready) == self._budget.finalists:
-                break
-        for entry in front(entries, is_measured=False):
-            chosen = entry.best(ready[entry.candidate.number])
-            rehearsed = self._rehearsed(runner, chosen)
-            if rehearsed is not None:
-                return rehearsed
-        return None
-
-    def _rehearsed(self, runner: Runner, chosen: Best) -> Best | None:
-        """The winner with the error of what stands in for it here; None if that is wrong."""
-        task = self._task
-        request = Rehearse(chosen.mu, task.dtype, task.seed, self._scratch)
-        answer = runner.ask(request, self._budget.run_timeout_s)
-        match answer:
-            case CheckResult(outcome=Outcome.OK):
-                return replace(chosen, max_error=finite(answer.max_error))
-            case CheckResult():
-                self._notes += (f"{chosen.config} is wrong at small sizes: {answer.detail}",)
-                return None
-            case _:
-                self._notes += ("the kernel was not checked",)
-                return chosen
-
-    def _is_right(self, runner: Runner, candidate: Candidate, data: CheckData) -> bool:
-        """Check a kernel in the place of the finals."""
-        checked = runner.ask(Check(candidate.number, data), self._budget.run_timeout_s)
-        return isinstance(checked, CheckResult) and checked.outcome is Outcome.OK
-
-    def _finals(self, runner: Runner, data: CheckData) -> Best | None:
-        """Build the fastest few in one place, time them in turns, choose.
-
-        Where no time is left, the fastest of the trials stands.
-        """
-        if self._spending.left_s <= 0 and (leader := self._leader()) is not None:
-            return leader
-        budget = self._budget
-        ready: list[tuple[Entry, KernelSource]] = []
-        for entry in self._front():
-            waiting_s = timing_s([*(e for e, _ in ready), entry], 2 * budget.repeats)
-            if ready and not self._spending.allows_final(build_s(entry), waiting_s):
-                break
-            candidate = entry.candidate
-            built = runner.ask(self._build(candidate), budget.compile_timeout_s)
-            if not isinstance(built, Built):
-                continue
-            if not entry.is_resumed or self._is_right(runner, candidate, data):
-                text = candidate.path.read_text(encoding="utf-8")
-                ready.append((entry, KernelSource(text, built.meta)))
-            if len(ready) == budget.finalists:
-                break
-        if not ready:
-            return None
-        numbers = tuple(entry.candidate.number for entry, _ in ready)
-        timings = runner.ask(
-            Time(numbers, data, 2 * budget.repeats), budget.run_timeout_s * len(ready)
-        )
-        match timings:
-            case (Timing(), *_):
-                winner = best_of(timings)
-                entry, source = ready[winner]
-                median_s, min_s = timings[winner].median_s, timings[winner].min_s
-                return replace(entry.best(source), median_s=median_s, min_s=min_s)
-            case _:  # the first of the front was right and timed before: it stands
-                entry, source = ready[0]
-                return entry.best(source)
+    def _winner(self, runner: Runner, data: CheckData | None) -> Best | None:
+        """The winner of the finals; trials found wrong there are put on record as such."""
+        finals = Finals(self._task, self._budget, runner, self._spending, self._scratch)
+        if data is None:
+            best = finals.predicted(self._front())
+        else:
+            best = finals.measured(self._front(), data)
+        self._notes += finals.notes
+        for entry, result in finals.refuted:
+            wrong = replace(
+                entry.trial, outcome=result.outcome, detail=result.detail, at=now(),
+                median_s=None, min_s=None, max_error=finite(result.max_error),
+            )  # fmt: skip
+            self._entries[self._entries.index(entry)] = replace(entry, trial=wrong)
+            if self._records is not None:
+                self._records.append(wrong)
+        return best

@@ -62,7 +62,7 @@ def test_a_rule_that_needs_its_fact_passes_and_is_proved(sides, when):
     report = check_rule(rule)
     assert report.counterexample is None
     assert report.cases == 50
-    assert PROVER.prove(rule, seconds=5.0) is Proof.ALL_SIZES
+    assert PROVER.prove(rule, seconds=100.0) is Proof.ALL_SIZES
     ((_, poison),) = find_poison(make_axiom_set((AxiomFile("mine.egg", _text(rule)),)), [rule])
     assert poison is None
 

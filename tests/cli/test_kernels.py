@@ -75,7 +75,7 @@ def test_tune_without_a_right_kernel_is_a_negative_answer(prism_json, artifact, 
 def test_an_interrupted_tuning_answers_with_what_it_has(artifact, fake_target, tmp_path):
     records = tmp_path / "trials.jsonl"
     command = [sys.executable, "-m", "prism", "tune", artifact, "--sizes", TINY, "--json"]
-    command += ["--target", fake_target, "--records", records, "--budget", "60"]
+    command += ["--target", fake_target, "--records", records, "--budget", "600"]
     env = {**os.environ, "PRISM_CACHE_DIR": str(tmp_path / "cache")}
     with subprocess.Popen(
         command,
@@ -86,11 +86,11 @@ def test_an_interrupted_tuning_answers_with_what_it_has(artifact, fake_target, t
         # where the tests run in the background, children would ignore it
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     ) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while not records.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=100)
     assert process.returncode == Status.INTERRUPTED, stderr
     data = json.loads(stdout)
     assert data["stopped"] == "interrupted"

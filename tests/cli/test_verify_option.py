@@ -7,7 +7,7 @@ import json
 import pytest
 from cli_checks import assert_refused
 
-SMALL = ("search", "attention_paper", "--max-ops", "9", "--grid-dims", "3")
+SMALL = ("search", "attention_paper", "--max-ops", "9", "--grid-dims", "3", "--budget", "300")
 
 
 def verdicts(data):

@@ -52,18 +52,18 @@ def test_a_second_optimize_takes_the_kernel_from_the_cache(tuned, cache):
 )
 def test_another_situation_is_another_entry(change, tuned, cache):
     optimize(MATMUL, sizes=SIZES, target=FAKE)
-    optimize(MATMUL, **{"sizes": SIZES, "target": FAKE, "budget": 3.0} | change)
+    optimize(MATMUL, **{"sizes": SIZES, "target": FAKE, "budget": 60.0} | change)
     assert len(entries(cache)) == 2
 
 
 def test_a_larger_budget_looks_again_unless_nothing_was_left_to_try(tuned, cache):
     options = {"sizes": SIZES, "target": FAKE}
-    optimize(MATMUL, **options, budget=5.0)
-    optimize(MATMUL, **options, budget=50.0)
+    optimize(MATMUL, **options, budget=60.0)
+    optimize(MATMUL, **options, budget=600.0)
     assert len(tuned) == 2
     (entry,) = entries(cache)
     entry.write_text(json.dumps(json.loads(entry.read_text()) | {"stopped": "budget"}))
-    optimize(MATMUL, **options, budget=50.0)
+    optimize(MATMUL, **options, budget=600.0)
     assert len(tuned) == 3
 
 

@@ -76,7 +76,7 @@ LARGER = {"n": 4, "d": 24, "h": 20}
 
 
 def test_sizes_in_a_list_give_a_program_for_all_of_them_and_others(searched, rng):
-    made = optimize(MATMUL, sizes=[SIZES, LARGER], target=FAKE, budget=20.0)
+    made = optimize(MATMUL, sizes=[SIZES, LARGER], target=FAKE, budget=100.0)
     assert isinstance(made, OptimizedShapes)
     assert [shape.sizes for shape in made.shapes] == [SIZES, LARGER]
     assert not any(shape.is_fallback for shape in made.shapes)
@@ -87,7 +87,7 @@ def test_sizes_in_a_list_give_a_program_for_all_of_them_and_others(searched, rng
     x, w = x.astype(np.float32), w.astype(np.float32)
     with pytest.warns(UserWarning, match="not tuned for n=2,d=30,h=7: the kernel for"):
         np.testing.assert_allclose(made(x, w), x @ w, rtol=1e-4, atol=1e-5)
-    again = optimize(MATMUL, sizes=[LARGER], target=FAKE, budget=20.0)
+    again = optimize(MATMUL, sizes=[LARGER], target=FAKE, budget=100.0)
     assert again.shapes == made.shapes[1:]
 
 
@@ -105,7 +105,7 @@ def test_optimize_searches_for_its_sizes_and_device(searched, monkeypatch):
         return SMALL, {"graphs": 1}
 
     monkeypatch.setattr(driver, "searched", search)
-    given = {"sizes": SIZES, "target": FAKE, "budget": 20.0, "cache": False}
+    given = {"sizes": SIZES, "target": FAKE, "budget": 100.0, "cache": False}
     optimize(MATMUL, **given)
     optimize(MATMUL, **given, search_options=SearchOptions(mode="count"))
     optimize(MATMUL, **given, search_options=SearchOptions(mode="tune", sizes=(("n", 4),)))

@@ -27,7 +27,7 @@ def test_schedules_name_the_options_that_matter_default_first(cpu):
     options = cpu.schedules(streamed.graph, BIG)
     assert set(options) == {"KB"}
     assert options["KB"][0] == 16
-    assert set(cpu.schedules(mugraph(LINEAR, BIG).graph, BIG)) == {"U"}
+    assert cpu.schedules(mugraph(LINEAR, BIG).graph, BIG) == {}
     assert cpu.schedules(mugraph(MATMUL, SIZES).graph, SIZES) == {}
 
 
@@ -73,14 +73,31 @@ def test_an_accumulator_that_is_read_more_often_is_predicted_slower(estimated):
     assert few > many
 
 
-def test_rows_of_a_k_block_that_share_sets_of_the_cache_are_predicted_slower(estimated):
-    """Rows of 16 KB do, in blocks of more rows than L1 has ways; rows of 16 KB + 4 do not."""
-    grid, counts = {"x": "h"}, {"x": 2, "i": 8}
-    few, more, most = (estimated(MATMUL, BIG, grid, "d", counts, KB=kb) for kb in (8, 16, 32))
-    assert few < more < most
-    odd = BIG | {"h": 4097}
-    few, more, most = (estimated(MATMUL, odd, grid, "d", counts, KB=kb) for kb in (8, 16, 32))
-    assert few > more > most
+def test_k_blocks_that_crowd_the_l2_cache_are_predicted_slower(estimated):
+    """Rows that lie 32 KB apart do: blocks of 32 of them; rows of 32 KB + 64 do not."""
+    grid, counts = {"x": "h"}, {"x": 2}
+    for columns, is_crowded in ((8192, True), (8208, False)):
+        sizes = BIG | {"h": columns}
+        middle, most = (estimated(MATMUL, sizes, grid, None, counts, KB=kb) for kb in (16, 32))
+        assert (most > middle) is is_crowded
+
+
+def test_larger_k_blocks_pay_with_more_rows_and_smaller_ones_with_fewer(estimated):
+    """Of rows that lie well apart."""
+    grid, counts = {"x": "h"}, {"x": 2}
+    for rows, ordered in ((2, False), (8, True)):
+        sizes = {"n": rows, "d": 4096, "h": 14336}
+        times = [estimated(MATMUL, sizes, grid, None, counts, KB=kb) for kb in (32, 16, 8)]
+        assert (times == sorted(times)) is ordered
+        assert (times == sorted(times, reverse=True)) is not ordered
+
+
+def test_the_default_k_block_is_the_predicted_one(cpu, estimated):
+    grid, counts = {"x": "h"}, {"x": 2}
+    for rows, columns, expected in ((2, 14336, 8), (8, 14336, 32), (8, 4096, 16), (8, 8192, 16)):
+        sizes = {"n": rows, "d": 4096, "h": columns}
+        text = cpu.emit(mugraph(MATMUL, sizes, grid, None, counts), "float32").text
+        assert f"range(0, 4096, {expected}):" in text
 
 
 # -- the text

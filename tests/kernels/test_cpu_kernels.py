@@ -278,16 +278,27 @@ def test_what_is_read_again_is_fetched_an_iteration_ahead(cpu, compiled, rng, ro
     assert_computes(compiled(mu), SOFTMAX, arguments, TOLERANCE["float32"])
 
 
-def test_pieces_of_rows_are_fetched_and_whole_rows_left_to_the_processor(
-    cpu, compiled, rng, monkeypatch
+@pytest.mark.parametrize("rows", [1, 5, 9])
+@pytest.mark.parametrize("loop", ["d", "h"])
+def test_pieces_of_rows_and_long_rows_are_fetched_ahead(  # noqa: PLR0917 - fixtures
+    cpu, compiled, rng, monkeypatch, rows, loop
 ):
+    """Whole rows in the order of memory: the vectors of one step follow each other."""
     monkeypatch.setattr(registers, "LONG_STREAM_BYTES", 1 << 10)
-    sizes = {"n": 9, "d": 103, "h": 37}
+    monkeypatch.setattr(registers, "SHORT_ROW_BYTES", 256)
+    sizes = {"n": rows, "d": 103, "h": 37}
     arguments = random_arguments(LINEAR, sizes, rng)
-    for loop, is_fetched in (("d", True), ("h", False)):
-        mu = mugraph(LINEAR, sizes, {"x": "h"}, loop, {"x": 2, "i": 3})
-        assert ("_fetch(" in cpu.emit(mu, "float32").text) is is_fetched
-        assert_computes(compiled(mu), LINEAR, arguments, TOLERANCE["float32"])
+    mu = mugraph(LINEAR, sizes, {"x": "h"}, loop, {"x": 2, "i": 3})
+    text = cpu.emit(mu, "float32").text
+    apart = re.findall(r"dot_\d+x\d+_\w*?fetch\d\(.* (\d+)\)\n", text)
+    assert set(apart) == {"103" if loop == "d" else str(device.vector_bits() // 32)}
+    assert_computes(compiled(mu), LINEAR, arguments, TOLERANCE["float32"])
+
+
+def test_short_whole_rows_are_left_to_the_processor(cpu, monkeypatch):
+    monkeypatch.setattr(registers, "LONG_STREAM_BYTES", 1 << 10)
+    mu = mugraph(LINEAR, {"n": 8, "d": 103, "h": 37}, {"x": "h"}, None, {"x": 2})
+    assert "fetch" not in cpu.emit(mu, "float32").text
 
 
 SCALED = parse_program("""

@@ -34,7 +34,7 @@ SAMPLED = 12
 
 @cache
 def graphs_of(name):
-    return search(trace(WORKLOADS[name]), SearchOptions()).graphs
+    return search(trace(WORKLOADS[name]), SearchOptions(budget_s=None)).graphs
 
 
 def is_refused(mu):

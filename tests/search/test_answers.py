@@ -129,8 +129,8 @@ def test_the_template_of_the_readme_runs(tmp_path):
     file = tmp_path / "my_encoding.py"
     file.write_text(code)
     program = programs.trace(programs.matmul)
-    result = search(program, SearchOptions(encoding=f"{file}:MyEncoding"))
-    usual = search(program, SearchOptions())
+    result = search(program, SearchOptions(encoding=f"{file}:MyEncoding", budget_s=None))
+    usual = search(program, SearchOptions(budget_s=None))
     looped = [g.id for g in usual.graphs if g.is_fallback or g.graph.kernels[0].loops]
     assert [g.id for g in result.graphs] == looped
     assert len(looped) > 1

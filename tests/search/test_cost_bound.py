@@ -28,8 +28,9 @@ def chain(x: "n d", v: "d k", w: "k h"):
 
 
 def searched(program, at, target, **options):
-    given = {"sizes": tuple(at.items()), "device": target.device(), "max_graphs": 3000}
-    return search(program, SearchOptions(**given | options))
+    situation = {"sizes": tuple(at.items()), "device": target.device()}
+    limits = {"max_graphs": 3000, "budget_s": None}
+    return search(program, SearchOptions(**situation | limits | options))
 
 
 def products_of_weights(graph):

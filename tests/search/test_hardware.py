@@ -33,8 +33,8 @@ TARGETS = {"cpu": CpuTarget(), "sm_90": OfflineTarget("sm_90")}
 
 def searched(program, at, target, **options):
     device = replace(target.device(), workspace_bytes=LIMIT)
-    given = {"sizes": tuple(at.items()), "device": device, "max_graphs": 3000} | options
-    return search(program, SearchOptions(**given))
+    given = {"sizes": tuple(at.items()), "device": device, "max_graphs": 3000, "budget_s": None}
+    return search(program, SearchOptions(**given | options))
 
 
 def some_counts(kernel, sizes, random, most):

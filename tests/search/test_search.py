@@ -113,7 +113,9 @@ def test_the_fused_kernel_divides_after_the_loop_and_looks_best(results, name):
 
 
 def test_a_stable_softmax_stays_stable_where_it_looks_best():
-    result = search(programs.trace(programs.stable_softmax_matmul), SearchOptions(max_graphs=60))
+    result = search(
+        programs.trace(programs.stable_softmax_matmul), SearchOptions(max_graphs=60, budget_s=None)
+    )
     best = result.graphs[0].graph.kernels[0].block.nodes
     assert any(isinstance(node, Apply) and node.op == "max" for node in best)
     assert any(isinstance(node, Apply) and node.op == "sub" for node in best)
@@ -148,8 +150,8 @@ def test_graphs_are_distinct_and_named_by_what_they_are(results, name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_any_program_finishes_and_gives_useful_graphs(name):
     start = time.process_time()
-    result = search(programs.trace(OTHERS[name]), SearchOptions(max_graphs=60))
-    assert time.process_time() - start < 8
+    result = search(programs.trace(OTHERS[name]), SearchOptions(max_graphs=60, budget_s=None))
+    assert time.process_time() - start < 30
     assert result.counters["not_proved"] == result.counters["gave_up"] == 0
     assert others(result)
     for i, found in enumerate(result.graphs):
@@ -158,7 +160,7 @@ def test_any_program_finishes_and_gives_useful_graphs(name):
 
 
 def test_a_division_by_a_full_matrix_is_never_moved_past_the_product():
-    result = search(programs.trace(programs.divided), SearchOptions(max_graphs=None))
+    result = search(programs.trace(programs.divided), SearchOptions(max_graphs=None, budget_s=None))
     assert result.complete
     for found in result.graphs:
         nodes = found.graph.kernels[0].block.nodes
@@ -236,7 +238,7 @@ def test_an_encoding_that_stops_early_makes_the_search_incomplete(tmp_path):
 @pytest.mark.parametrize(
     ("options", "budget"),
     [
-        (SearchOptions(max_graphs=3), "max_graphs"),
+        (SearchOptions(max_graphs=3, budget_s=None), "max_graphs"),
         (SearchOptions(budget_s=0.0), "budget_s"),
         (SearchOptions(max_ops=5, max_graphs=10), "max_ops"),
         (SearchOptions(max_accumulators=0, max_graphs=10), "max_accumulators"),

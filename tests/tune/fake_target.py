@@ -50,9 +50,8 @@ class FakeBound:
         self.kernel, self.arrays, self.outputs = kernel, arrays, outputs
 
     def run_timed(self):
-        start = time.perf_counter()
         self.kernel.run_into(self.arrays, self.outputs)
-        return time.perf_counter() - start
+        return self.kernel.delay_s  # whatever else the machine did meanwhile
 
     def finish(self):
         pass
@@ -194,6 +193,26 @@ class FaultyTarget(FakeTarget):
     """One kernel of every fault."""
 
     options: ClassVar = {"fault": tuple(range(len(FAULTS))), "delay_ms": (1,)}
+
+
+class HastyKernel(FakeKernel):
+    """The faster the worse."""
+
+    def __init__(self, program, fault, delay_s, dtype):
+        super().__init__(program, fault, 1e-3 if fault == "overflows" else 1e-2, dtype)
+
+
+class HastyTarget(FakeTarget):
+    """Two kernels: a slow one, and a fast one that is wrong on large inputs alone."""
+
+    kernel = HastyKernel
+    options: ClassVar = {"fault": (0, FAULTS.index("overflows")), "delay_ms": (1,)}
+
+
+class CarelessTarget(FakeTarget):
+    """Two kernels that are right; one leaves its inputs changed."""
+
+    options: ClassVar = {"fault": (0, FAULTS.index("writes input")), "delay_ms": (1,)}
 
 
 class BrokenTarget(FakeTarget):

@@ -265,7 +265,7 @@ LOWERED = (
 
 @pytest.fixture(scope="module")
 def searched():
-    options = SearchOptions(max_graphs=60)
+    options = SearchOptions(max_graphs=60, budget_s=None)
     return {f: search(programs.trace(f), options).graphs for f in LOWERED}
 
 

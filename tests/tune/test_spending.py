@@ -79,6 +79,12 @@ class SlowRunner:
     def _built(self, build):
         return Built(f"source {build.trial}", {}, self.compile_s, {}, None)
 
+    def get_ready(self):
+        pass
+
+    def keeps(self, trial):
+        return False
+
     def ask(self, request, timeout_s):
         match request:
             case Check():

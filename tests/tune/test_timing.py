@@ -40,12 +40,38 @@ def test_slow_kernels_are_repeated_less():
     assert len(found.seconds) == timing.FEWEST
 
 
-@pytest.mark.parametrize(("share", "runs"), [(0.9, WARM_UPS + 5), (1.1, 1 + 1)])
-def test_what_is_far_slower_than_the_best_is_not_repeated(share, runs):
+@pytest.mark.parametrize(
+    ("slower", "runs"),
+    [
+        (1.1, WARM_UPS + 9),
+        (timing.BEHIND * 1.1, WARM_UPS + timing.FEWEST),
+        (timing.HOPELESS * 0.9, WARM_UPS + timing.FEWEST),
+        (timing.HOPELESS * 1.1, 1 + 1),
+    ],
+)
+def test_the_further_behind_the_best_the_fewer_repeats(slower, runs):
     log = []
-    kernel = TimedKernel(log, "a", share * timing.HOPELESS * 0.02)
-    time_kernels([kernel], lambda: None, 5, best_s=0.02)
+    time_kernels([TimedKernel(log, "a", slower * 0.02)], lambda: None, 9, best_s=0.02)
     assert log == ["a"] * runs
+
+
+def test_one_fast_run_in_three_is_enough_to_go_on():
+    log = []
+    kernel = TimedKernel(log, "a", *[0.1] * WARM_UPS, 0.1, 0.1, 0.02, 0.1)
+    time_kernels([kernel], lambda: None, 9, best_s=0.03)
+    assert len(log) == WARM_UPS + 9
+
+
+def test_in_the_finals_a_kernel_that_is_clearly_slower_drops_out():
+    log = []
+    seconds = {"a": 0.02, "b": 0.02 * timing.BEATEN * 1.1, "c": 0.0201}
+    kernels = [TimedKernel(log, name, each) for name, each in seconds.items()]
+    timings = time_kernels(kernels, lambda: None, 10, is_final=True)
+    assert [len(t.seconds) for t in timings] == [10, timing.FEWEST + 1, 10]
+    assert best_of(timings) == 0
+    log.clear()
+    time_kernels(kernels, lambda: None, 10)
+    assert log.count("b") == WARM_UPS + 10
 
 
 def test_the_winner_is_best_in_most_repeats_whatever_the_machine_did_meanwhile():

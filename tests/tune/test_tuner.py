@@ -15,7 +15,7 @@ from tune.graphs import MATMUL, matmul_graph
 from prism.errors import KernelError
 from prism.plugins import Group, load
 from prism.record import Outcome, RecordFile
-from prism.tune import Budget, Task, Tuner, build_space
+from prism.tune import Budget, Task, Tuner, build_space, cases
 from prism.tune.strategies import RandomStrategy
 
 FAKE = Path(__file__).with_name("fake_target.py")
@@ -39,11 +39,35 @@ def test_the_fastest_kernel_wins_and_its_numbers_are_its_own():
     result = tuner().run()
     assert dict(result.best.config.schedule)["delay_ms"] == 1
     assert result.outcomes == {"ok": 3}
-    assert 1e-3 <= result.best.min_s <= result.best.median_s < 2e-3
+    assert result.best.min_s == result.best.median_s == 1e-3
     assert result.best.max_error < 1e-6
     assert result.best.source.startswith("# fake kernel matmul")
     assert result.space_size == 3
     assert result.stopped == "strategy"
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """All inputs count as large: attempts are staged."""
+    monkeypatch.setattr(cases, "LARGE", 0)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("seed", range(2))  # either kernel is tried first
+def test_on_large_inputs_no_kernel_leads_that_is_wrong_on_another_case(seed, tmp_path):
+    records = tmp_path / "trials.jsonl"
+    result = tuner("HastyTarget", seed=seed, records=records, workers=1).run()
+    assert result.outcomes == {"ok": 1, "wrong": 1}
+    assert FAULTS[dict(result.best.config.schedule)["fault"]] == "none"
+    (wrong,) = (t for t in RecordFile(records).read() if t.outcome is Outcome.WRONG)
+    assert "on large inputs" in wrong.detail
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("seed", range(2))
+def test_on_large_inputs_a_kernel_that_spoils_them_costs_no_other_kernel(seed):
+    result = tuner("CarelessTarget", seed=seed, workers=1).run()
+    assert FAULTS[dict(result.best.config.schedule)["fault"]] == "none"
 
 
 EXPECTED = {
@@ -153,7 +177,7 @@ def test_the_time_limit_ends_the_run():
     start = time.monotonic()
     result = tuner(graph=matmul_graph(grid=2), seconds=0.5).run()
     assert result.stopped == "budget"
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60
 
 
 def test_an_interrupt_returns_the_best_so_far_and_leaves_a_valid_record(tmp_path):
@@ -184,7 +208,7 @@ def test_a_killed_run_resumes_and_leaves_no_worker_behind(tmp_path):
     records = tmp_path / "trials.jsonl"
     code = KILLED.format(path=[str(FAKE.parent.parent)], records=str(records))
     process = subprocess.Popen([sys.executable, "-c", code])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while time.monotonic() < deadline and not (
         records.exists() and records.read_bytes().count(b"\n") >= 3
     ):

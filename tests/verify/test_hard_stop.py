@@ -17,7 +17,7 @@ from prism.verify.hard_stop import TooLongError, within
 
 
 def test_what_ends_in_time_gives_its_result():
-    assert within(5.0, lambda: 7) == 7
+    assert within(60.0, lambda: 7) == 7
 
 
 def test_what_fails_fails_where_it_is_waited_for():
@@ -25,20 +25,20 @@ def test_what_fails_fails_where_it_is_waited_for():
         raise GraphError("no such value")
 
     with pytest.raises(GraphError, match="no such value"):
-        within(5.0, fail)
+        within(60.0, fail)
 
 
 def test_what_does_not_end_is_left():
     start, is_over = time.monotonic(), threading.Event()
     with pytest.raises(TooLongError):
         within(0.2, is_over.wait)
-    assert time.monotonic() - start < 5.0
+    assert time.monotonic() - start < 60.0
     is_over.set()
 
 
 def test_deadlines_of_who_asks_hold():
-    with deadline(time.monotonic() + 50.0):
-        assert 0.0 < within(5.0, seconds_left) <= 50.0
+    with deadline(time.monotonic() + 500.0):
+        assert 0.0 < within(60.0, seconds_left) <= 500.0
 
 
 def test_work_that_nobody_waits_for_begins_no_iteration():
@@ -54,7 +54,7 @@ def test_work_that_nobody_waits_for_begins_no_iteration():
     with pytest.raises(TooLongError):
         within(0.1, work)
     may_go.set()
-    assert ended.wait(5.0)
+    assert ended.wait(60.0)
 
 
 def program(text):
@@ -83,5 +83,5 @@ def test_an_error_of_the_work_holds_on_to_none_of_its_values():
         raise ValueError("wrong")
 
     with pytest.raises(ValueError, match="wrong"):
-        within(10.0, work)
+        within(60.0, work)
     assert kept[0]() is None

@@ -34,7 +34,7 @@ def axioms():
 def mixed(name):
     """Graphs of a search, right and wrong ones of the table, and mutants of the right ones."""
     cases = [case for case in CASES if case.program == name]
-    found = search(PROGRAMS[name], SearchOptions(max_graphs=20, workers=1)).graphs
+    found = search(PROGRAMS[name], SearchOptions(max_graphs=20, workers=1, budget_s=None)).graphs
     graphs = [g.graph for g in found if not g.is_fallback] + [case.graph for case in cases]
     for case in cases:
         graphs += mutants(case.graph)[::EVERY] if case.is_right else []

@@ -20,9 +20,9 @@ from prism.search.explain_threads import ThreadExplainer
 from prism.verify import Verdict
 
 SHAPES = {
-    "one loop": SearchOptions(max_graphs=40, budget_s=10.0),
-    "two loops": SearchOptions(max_graphs=40, budget_s=10.0, loop_dims=2),
-    "two kernels": SearchOptions(max_graphs=120, budget_s=10.0, max_kernels=2),
+    "one loop": SearchOptions(max_graphs=40, budget_s=100.0),
+    "two loops": SearchOptions(max_graphs=40, budget_s=100.0, loop_dims=2),
+    "two kernels": SearchOptions(max_graphs=120, budget_s=100.0, max_kernels=2),
 }
 
 

@@ -21,12 +21,13 @@ from prism_kernels.cpu.contraction import Contraction, Form
 from prism_kernels.cpu.library import LibraryCall
 from prism_kernels.cpu.places import Plan, Planned, plan
 from prism_kernels.cpu.registers import (
+    CROWDED_WAYS,
     FEW_ROWS_K_BLOCKS,
-    AxpyBlocks,
+    SHORT_BLOCK_ROWS,
     Registers,
     axpy_blocks,
-    dot_height,
-    is_long,
+    dot_blocks,
+    ways_taken,
 )
 from prism_kernels.cpu.widths import Widths
 from prism_kernels.nests import Nest
@@ -60,12 +61,13 @@ VECTOR_OPS_PER_S = 3.5e9
 NARROW_FACTOR = 1.3
 """How much longer multiply-adds take in a register block of one vector, where each reads its own
 element of the row operand: 8 rows in k-blocks of 8 take from 0.9 to 1.25 of what 16 do."""
-WAY_BYTES = 4096
-"""A way of L1 is a page, so that addresses need not be translated before a set is chosen."""
-LINE_BYTES = 64
-CONFLICT_GBPS = 75.0
-"""What it costs that twice as many rows of a stream share sets of L1 as it has ways: as much as
-reading the stream at this rate."""
+ACCUMULATOR_ROWS = 8
+"""How many rows of multiply-adds an accumulator's way from L2 and back takes, once per k-block."""
+BLOCK_STREAMS = 0.15
+"""What it costs that all rows of the largest k-block are streams, where multiply-adds are so quick
+that fetches are dropped."""
+CROWDED = 0.2
+"""What it costs that k-blocks crowd L2 (`registers.ways_taken`) twice as much as it bears."""
 SWITCH_S = 4e-3
 """When kernels of ours and the library's take turns: the threads of each go on spinning for a
 while after their work, where the other's want to run (measured: 4-20 ms)."""
@@ -123,12 +125,9 @@ def schedules(plans: Sequence[Planned], registers: Registers) -> dict[str, tuple
     out: dict[str, tuple[int, ...]] = {}
     ours = (plan for plan in plans if isinstance(plan, Plan))
     for program, c in ((p.program, c) for p in ours for c in p.contractions.values()):
-        if not is_long(program, c, registers.widths):
-            continue
         if c.form is Form.AXPY and axpy_blocks(program, c, registers).fetch:
-            out["KB"] = FEW_ROWS_K_BLOCKS
-        elif c.form is Form.DOT:
-            out["U"] = (0, 1)
+            first = axpy_blocks(program, c, registers).k_block
+            out["KB"] = (first, *(k for k in FEW_ROWS_K_BLOCKS if k != first))
     return dict(sorted(out.items()))
 
 
@@ -225,7 +224,7 @@ class _Model:
         trips = self.program.trips(nest.stage)
         first = nest.nodes[0]
         if isinstance(self.program.nodes[first], Contract):
-            traffic = self._contraction(self.plan.contractions[first], trips)
+            traffic = self._contraction(first, trips)
         else:
             traffic = self._elementwise(nest, trips)
         return traffic.seconds + trips * NEST_S
@@ -258,7 +257,8 @@ class _Model:
         node = self.program.nodes[i]
         return OP_WEIGHTS.get(node.op, 1) if isinstance(node, Map) else 1
 
-    def _contraction(self, c: Contraction, trips: int) -> _Traffic:
+    def _contraction(self, i: ValueId, trips: int) -> _Traffic:
+        c = self.plan.contractions[i]
         rows, columns, batch, depth = (
             self.program.elements(axes) for axes in (c.rows, c.columns, c.batch, (c.depth,))
         )
@@ -267,9 +267,10 @@ class _Model:
         memory = self._access(c.row, trips)
         match c.form:
             case Form.AXPY:
-                products *= depth * -(-columns // lanes) * self._narrowness(c, columns)
+                products *= depth * -(-columns // lanes) * self._per_product(c, columns)
                 memory += self._axpy_memory(c, rows, columns, depth, trips * batch)
             case Form.DOT:
+                products += (i in self.plan.squares) * batch * trips
                 # a few more at the end, to add up the lanes
                 products *= columns * (-(-depth // lanes) + 2)
                 memory += self._access(c.stream, trips)
@@ -286,46 +287,42 @@ class _Model:
         if c.form is Form.AXPY:
             height = axpy_blocks(self.program, c, self.registers).rows
         elif c.form is Form.DOT:
-            height = dot_height(self.program, c, self.registers)
+            height = dot_blocks(self.program, c, self.registers).rows
         elements = self.program.elements(self.program.axes[c.stream]) * trips * -(-rows // height)
         return elements / self.registers.lanes / VECTOR_OPS_PER_S
 
     def _axpy_memory(
         self, c: Contraction, rows: int, columns: int, depth: int, trips: int
     ) -> float:
-        """Seconds for the stream, read once per block of rows, and the accumulator."""
+        """Seconds for the stream, read once per block of rows."""
         blocks = axpy_blocks(self.program, c, self.registers)
         piece = self._piece(c.stream, self.program.axes[c.stream])
         width = blocks.vectors * self.registers.lanes
         if not blocks.k_block and width < columns:
             piece = min(piece, width * self._width(c.stream))
         seconds = self._access(c.stream, trips, piece=piece)
-        if blocks.k_block:
-            k_blocks = -(-depth // blocks.k_block)
-            seconds += self._move(rows * columns * self.bytes, 2 * k_blocks * trips)
+        if blocks.fetch:
+            seconds *= self._of_blocks(c, blocks.k_block, rows)
         size = self.program.elements(self.program.axes[c.stream]) * self._width(c.stream)
-        seconds += self._conflicts(c, blocks) * size * trips / (CONFLICT_GBPS * 1e9)
         again = trips * (-(-rows // blocks.rows) - 1)
         parts = -(-depth // blocks.k_block) if blocks.k_block else 1
         return seconds + self._move(size // parts, again * parts)
 
-    def _narrowness(self, c: Contraction, columns: int) -> float:
-        """How many times as long multiply-adds take as in a register block of several vectors."""
-        is_narrow = axpy_blocks(self.program, c, self.registers).vectors == 1
-        return NARROW_FACTOR if is_narrow and columns > self.registers.lanes else 1.0
+    def _of_blocks(self, c: Contraction, k_block: int, rows: int) -> float:
+        """How many times as long it takes to read a stream in k-blocks as in a row."""
+        least, most = min(FEW_ROWS_K_BLOCKS), max(FEW_ROWS_K_BLOCKS)
+        crowd = ways_taken(self.program, c, self.registers, k_block) / CROWDED_WAYS - 1
+        slow = CROWDED * min(1.0, max(0.0, crowd))
+        if rows <= SHORT_BLOCK_ROWS:
+            slow += BLOCK_STREAMS * max(0.0, (k_block - least) / (most - least))
+        return 1 + slow
 
-    def _conflicts(self, c: Contraction, blocks: AxpyBlocks) -> float:
-        """How many times as many rows as fit push each other's next line out of the L1 cache.
-
-        That of rows a multiple of a way apart is in the same set; there is no next line where a row
-        is taken line by line.
-        """
-        width = self._width(c.stream)
-        if blocks.vectors * self.registers.lanes * width <= LINE_BYTES:
-            return 0.0
-        stride = self._strides(c.stream)[c.depth.dim] * width
-        sets = WAY_BYTES // max(LINE_BYTES, math.gcd(WAY_BYTES, stride))
-        return max(0.0, blocks.k_block / (self.device.l1_bytes // WAY_BYTES * sets) - 1)
+    def _per_product(self, c: Contraction, columns: int) -> float:
+        """How many times as long a multiply-add takes as one that is all registers."""
+        blocks = axpy_blocks(self.program, c, self.registers)
+        is_narrow = blocks.vectors == 1 and columns > self.registers.lanes
+        factor = NARROW_FACTOR if is_narrow else 1.0
+        return factor * (1 + ACCUMULATOR_ROWS / blocks.k_block if blocks.k_block else 1)
 
     # -- memory
 

@@ -140,7 +140,9 @@ class _Block:
         w = self.w
         first = nest.nodes[0]
         node = self.program.nodes[first]
-        described = (describe_node(self.program, self.plan.nests, i) for i in nest.nodes)
+        made = self.plan.squares[first].nodes if first in self.plan.squares else ()
+        nodes = (*nest.nodes, *made)
+        described = (describe_node(self.program, self.plan.nests, i) for i in nodes)
         w.line(f"# {', '.join(described)}")
         if isinstance(node, Contract) and self.plan.contractions[first].form is not Form.LOOPS:
             emit_contraction(w, first, self.registers)

@@ -14,11 +14,10 @@ from prism.ir import DataDim
 from prism_kernels.cpu.contraction import Contraction, Form
 from prism_kernels.cpu.places import Place
 from prism_kernels.cpu.registers import (
+    FEW_ROWS,
     Registers,
     axpy_blocks,
-    dot_height,
-    dot_rows,
-    rows_ahead,
+    dot_blocks,
 )
 from prism_kernels.cpu.rescaling import rescale
 from prism_kernels.cpu.writer import Extent, Writer
@@ -56,6 +55,18 @@ class Position:
     """How many columns the panel has."""
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What a DOT micro-kernel fetches with each vector of a row: so many vectors."""
+
+    vectors: int
+    pointer: str
+    step: int = 0
+    """From the pointer, for each element of the row that was multiplied."""
+    apart: int = 0
+    """From each of the vectors to the next."""
+
+
 Inner = Callable[[int, str], None]
 """Writes the code for a block of a given length at a given index."""
 
@@ -76,6 +87,9 @@ class _Emit:
         self.row = pack.place if pack else w.plan.places[self.c.row]
         self.stream = w.plan.places[self.c.stream]
         self.result = w.plan.places[i]
+        made = w.plan.squares.get(i)
+        self.squares = made.nodes[-1] if made else None
+        """The sums of the stream's squares, if they are made as well."""
         self.rows, outer_rows = self._merge(self.c.rows, self.row)
         self.columns, outer_columns = self._merge(self.c.columns, self.stream)
         self.outer = (*self.c.batch, *outer_rows, *outer_columns)
@@ -108,9 +122,10 @@ class _Emit:
         return Run(base, extent), tuple(rest)
 
     def _continues(self, base: Axis, extent: int, outer: Axis, operand: Place) -> bool:
-        return all(
-            p.strides[outer.dim] == extent * p.strides[base.dim] for p in (operand, self.result)
-        )
+        places = [operand, self.result]
+        if self.squares is not None and outer in self.w.program.axes[self.squares]:
+            places.append(self.w.plan.places[self.squares])
+        return all(p.strides[outer.dim] == extent * p.strides[base.dim] for p in places)
 
     # -- the two forms
 
@@ -226,37 +241,81 @@ class _Emit:
         return self._pointer(self.stream, self.c.stream, place), step
 
     def _dot(self) -> None:
-        count = dot_rows(self.w.program, self.c, self.regs)
-        if self.columns.stride(self.result) != 1:
+        blocks = dot_blocks(self.w.program, self.c, self.regs)
+        rows, count = self.rows.extent, blocks.count
+        written = [self.i] if self.squares is None else [self.i, self.squares]
+        if any(self.columns.stride(self.w.plan.places[v]) != 1 for v in written):
             count = 1  # the sums of several are written as one vector
 
         def column(width: int, n: str) -> None:
+            if isinstance(rows, int) and rows <= FEW_ROWS:
+                for m in range(0, rows, blocks.rows):
+                    height = min(blocks.rows, rows - m)
+                    later = self._later_rows(m, height, width, n, blocks.ahead)
+                    at = Position(m=str(m), n=n)
+                    self._call_dot(height, width, at, later, squares=m == 0)
+                return
+            if self.squares is not None:
+                self._call_dot(0, width, Position(n=n), squares=True)
             self._blocks(
-                self.rows.extent,
-                dot_height(self.w.program, self.c, self.regs),
-                lambda height, m: self._call_dot(height, width, Position(m=m, n=n)),
+                rows, blocks.rows, lambda height, m: self._call_dot(height, width, Position(m, n))
             )
 
         self._blocks(self.columns.extent, count, column, ones=True)
 
-    def _call_dot(self, rows: int, count: int, at: Position) -> None:
+    def _later_rows(self, m: int, height: int, count: int, n: str, ahead: int) -> Later | None:
+        """What a call fetches of the rows that are `ahead`.
+
+        The calls with other rows of the row operand fetch the others. Rows that follow each other
+        are fetched in the order of memory.
+        """
+        rows = self.rows.extent
+        assert isinstance(rows, int)
+        first, last = (count * done // rows for done in (m, m + height))
+        if not ahead or first == last:
+            return None
+        pointer = self._pointer(self.stream, self.c.stream, Position(n=f"({n} + {ahead + first})"))
+        row = self.columns.stride(self.stream)
+        if row == self.depth:
+            return Later(last - first, pointer, last - first, self.w.lanes)
+        return Later(last - first, pointer, 1, row)
+
+    def _call_dot(
+        self,
+        rows: int,
+        count: int,
+        at: Position,
+        later: Later | None = None,
+        *,
+        squares: bool = False,
+    ) -> None:
         w, c = self.w, self.c
         tail = not isinstance(self.depth, int) or self.depth % w.lanes != 0
         name = f"dot_{rows}x{count}" + "_add" * self.accumulates + "_tail" * tail
         options = ", add=True" * self.accumulates + f", tail={tail}"
-        row = self.columns.stride(self.stream)
-        if row != self.depth and (ahead := rows_ahead(w.program, c, self.regs) * row):
-            name += "_fetch"
-            options += f", ahead={ahead}"
+        stream = self._pointer(self.stream, c.stream, at)
+        own = stream
+        if squares and self.squares is not None:
+            own = self._pointer(w.plan.places[self.squares], self.squares, at)
+            name += "_squares"
+            options += ", squares=True"
+        later = later or Later(0, stream)
+        if later.vectors:
+            name += f"_fetch{later.vectors}"
+            options += f", fetch={later.vectors}"
         w.kernel(name, f"dot({rows}, {count}, lanes={w.lanes}, dtype={w.dtype!r}{options})")
         arguments = (
             self._pointer(self.result, self.i, at),
             self.rows.stride(self.result),
             self._pointer(self.row, c.row, at),
             self.rows.stride(self.row),
-            self._pointer(self.stream, c.stream, at),
+            stream,
             self.columns.stride(self.stream),
             self.depth,
+            own,
+            later.pointer,
+            later.step,
+            later.apart,
         )
         w.line(f"{name}({', '.join(str(a) for a in arguments)})")
 
@@ -325,5 +384,6 @@ class _Emit:
         for run, index in ((self.rows, at.m), (self.columns, n)):
             if run.axis is not None:
                 given[run.axis.dim] = index
-        given[self.c.depth.dim] = at.k
+        if self.c.depth in axes:
+            given[self.c.depth.dim] = at.k
         return self.w.pointer_at(place, axes, given)

@@ -280,48 +280,53 @@ def dot(  # noqa: PLR0913 - the options of one family of kernels
     dtype: str,
     add: bool = False,
     tail: bool = True,
-    ahead: int = 0,
+    squares: bool = False,
+    fetch: int = 0,
 ) -> Intrinsic:
     """The micro-kernel s[m * s_row + u] (+)= sum_k x[m * x_row + k] w[u * w_row + k].
 
     `rows` values of m, `count` (a power of two) of u; `add` adds to s; `tail` allows a depth that
-    is no multiple of the vector length; what lies `ahead` elements behind what is read of w is
-    brought into the L2 cache.
+    is no multiple of the vector length; `squares` also makes own[u] (+)= sum_k w[u * w_row + k]^2.
+    With every vector of a row, `fetch` vectors are brought into the L2 cache, those at
+    later[k * later_k + i * later_row].
     """
     element = NUMBA_TYPES[dtype]
 
     def build(
         context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
     ) -> ir.Value:
-        s, s_row, x, x_row, w, w_row, depth = args
+        s, s_row, x, x_row, w, w_row, depth, own, later, later_k, later_row = args
         v = Vectors(builder, LLVM_TYPES[element], lanes)
 
         def step(
             k: ir.Value, sums: Sequence[ir.Value], read: Callable[[ir.Value], ir.Value]
         ) -> Sequence[ir.Value]:
             w_places = [v.at(w, builder.mul(w_row, constant(u)), k) for u in range(count)]
-            if ahead:
-                for place in w_places:
-                    v.fetch(v.at(place, constant(ahead)), 1)
+            later_place = v.at(later, builder.mul(k, later_k))
+            for i in range(fetch):
+                v.fetch(v.at(later_place, builder.mul(later_row, constant(i))), 1)
             ws = [read(place) for place in w_places]
             out = []
             for m in range(rows):
                 xs = read(v.at(x, builder.mul(x_row, constant(m)), k))
                 out += [v.fma(xs, ws[u], sums[m * count + u]) for u in range(count)]
+            if squares:
+                out += [v.fma(w_u, w_u, sums[rows * count + u]) for u, w_u in enumerate(ws)]
             return out
 
-        start = [v.zero] * (rows * count)
+        start = [v.zero] * ((rows + squares) * count)
         k, sums = v.counted_loop(depth, lanes, start, lambda k, t: step(k, t, v.load))
         if tail:
             mask = v.mask(builder.sub(depth, k))
             sums = step(k, sums, lambda p: v.masked_load(p, mask))
-        for group in range(0, rows * count, lanes):
+        for group in range(0, len(start), lanes):
             part = list(sums[group : group + lanes])
             totals = _transposed_sums(v, part)
             for i in range(0, len(part), count):
                 width = min(count, lanes)
                 sums_of_row = builder.shuffle_vector(totals, totals, v.pick(range(i, i + width)))
-                place = v.at(s, builder.mul(s_row, constant((group + i) // count)))
+                m = (group + i) // count
+                place = v.at(s, builder.mul(s_row, constant(m))) if m < rows else own
                 _store_sums(v, sums_of_row, place, add=add)
         return context.get_dummy_value()
 
@@ -335,10 +340,14 @@ def dot(  # noqa: PLR0913 - the options of one family of kernels
         w: NumbaType,
         w_row: NumbaType,
         depth: NumbaType,
+        own: NumbaType,
+        later: NumbaType,
+        later_k: NumbaType,
+        later_row: NumbaType,
     ) -> Typed:
-        del s_row, x_row, w_row, depth
+        del s_row, x_row, w_row, depth, later_k, later_row
         i = types.intp
-        return types.void(s, i, x, i, w, i, i), build
+        return types.void(s, i, x, i, w, i, i, own, later, i, i), build
 
     return kernel  # type: ignore[no-any-return]
 

@@ -36,6 +36,9 @@ class Group(Enum):
     WORKLOAD = "prism.workloads"
 
 
+SHIPPED_AXIOMS = "prism"
+"""The installed axiom set that is used unless another is asked for."""
+
 _MADE = frozenset(
     {
         Group.CONTESTANT,

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import copy
 import json
 import os
-import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,13 +73,6 @@ def test_arguments_may_be_given_by_name(made, arrays):
 def test_names_that_do_not_fit_are_refused(named, message, made, arrays):
     with pytest.raises(UsageError, match=message):
         made(arrays[0], **named)
-
-
-def test_it_may_be_a_key_but_is_not_pickled(made):
-    assert {made: 1}[made] == 1
-    for copied in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError, match=r"save\(FOLDER\) it, and Optimized.load it"):
-            copied(made)
 
 
 def test_its_repr_is_one_line(made):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +53,14 @@ def assert_right(made, sizes, rng):
     x, w = arrays(sizes, rng)
     np.testing.assert_allclose(made(x, w), x @ w, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(made(w=w, x=x), x @ w, rtol=1e-4, atol=1e-5)
+
+
+def test_a_shape_may_be_a_key_but_is_not_pickled(made):
+    one = made.shapes[0]
+    assert {one: 1}[one] == 1
+    for copied in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"save\(FOLDER\) it, and Optimized.load it"):
+            copied(one)
 
 
 @pytest.mark.parametrize("sizes", [SIZES, WIDE])

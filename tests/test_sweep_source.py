@@ -114,7 +114,6 @@ def test_what_a_users_program_imports_of_a_plug_in_counts(acme):
 
 def test_the_source_of_prism_counts_in_every_cell(acme, monkeypatch):
     before = digest_of(groups_of(SEARCH), ())
-    (acme / "prism_twin").mkdir()
     tree = source._tree
     monkeypatch.setattr(
         source, "_tree", lambda name, suffixes: () if name == "prism" else tree(name, suffixes)
@@ -125,10 +124,19 @@ def test_the_source_of_prism_counts_in_every_cell(acme, monkeypatch):
 def test_a_package_that_is_not_there_has_no_files(acme, monkeypatch):
     gone = {"acme": SimpleNamespace(entry=SimpleNamespace(module="acme_gone.programs"))}
     monkeypatch.setattr(source, "installed", lambda group: gone)
-    assert digest_of(groups_of(BENCH), ())
+    without = digest_of(groups_of(BENCH), ())
+    monkeypatch.setattr(source, "installed", lambda group: {})
+    assert digest_of(groups_of(BENCH), ()) == without
 
 
-def test_shipped_searches_do_not_depend_on_benchmarks_or_kernels():
+@pytest.mark.parametrize("line", ["import os, \\\n    sys", '"""\nimport a, (b)\n"""', "import ,"])
+def test_an_import_that_is_hard_to_read_ends_nothing(line, acme):
+    program = acme / "mine.py"
+    program.write_text(f"{line}\nimport acme_kernels.emit\n", encoding="utf-8")
+    assert is_covered(SEARCH, acme / "acme_kernels" / "emit.py", [program])
+
+
+def test_shipped_workloads_do_not_depend_on_benchmarks_or_kernels():
     found = source._Followed(
         {p.entry.module.split(".")[0] for g in Group for p in installed(g).values()}
     )

@@ -11,14 +11,13 @@ from prism.cli.params import axiom_specs
 from prism.cli.render import table
 from prism.cli.run import Run, answering
 from prism.egraph import Axiom, AxiomSet, load_axioms
-from prism.egraph.axioms import SHIPPED
 from prism.egraph.checking import CheckReport, check_axioms
 from prism.egraph.proving import Proof, installed_provers
 from prism.egraph.soundness import faults_of, own_files
 from prism.errors import UsageError
 from prism.frontend import load_program
 from prism.operators import parse_table
-from prism.plugins import Group, installed
+from prism.plugins import SHIPPED_AXIOMS, Group, installed
 
 
 @click.group("axioms")
@@ -81,7 +80,7 @@ def check_command(run: Run, specs: tuple[str, ...]) -> Answer:
     programs = {name: load_program(name)[1] for name in installed(Group.WORKLOAD)}
     with run.progress() as bar:
         report = check_axioms(
-            specs or (SHIPPED,), programs, installed_provers(), seed=run.seed, progress=bar
+            specs or (SHIPPED_AXIOMS,), programs, installed_provers(), seed=run.seed, progress=bar
         )
     return Answer(
         check_fields(report), check_view(report), Status.NO if report.failures else Status.YES

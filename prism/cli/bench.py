@@ -15,7 +15,6 @@ from prism.bench.stream import allowed_cpus
 from prism.cli.answer import Answer, say
 from prism.cli.inputs import check_memory
 from prism.cli.params import (
-    DEFAULT_AXIOMS,
     axiom_specs,
     budget_option,
     parse_names,
@@ -29,7 +28,7 @@ from prism.errors import UsageError
 from prism.frontend import load_program
 from prism.ir import Program, format_program
 from prism.optimized import Optimized
-from prism.plugins import Group, installed, make
+from prism.plugins import SHIPPED_AXIOMS, Group, installed, make
 from prism.protocols import Target
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class Request:
     processes: int
     threads: int | None
     kernel: Path | None
-    axioms: tuple[str, ...] = (DEFAULT_AXIOMS,)
+    axioms: tuple[str, ...] = (SHIPPED_AXIOMS,)
 
 
 @click.command("bench")
@@ -157,7 +156,7 @@ def named_rivals(against: tuple[str, ...]) -> tuple[str, ...]:
 
 def load_tables(axioms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """The tables of operators that a user's axioms bring along: text and source of each."""
-    if axioms == (DEFAULT_AXIOMS,):
+    if axioms == (SHIPPED_AXIOMS,):
         return ()
     from prism.egraph import load_axioms  # noqa: PLC0415 - timing a saved kernel does without
 
@@ -206,7 +205,7 @@ def _kernel(
 
 def searched_with(axioms: tuple[str, ...]) -> SearchOptions | None:
     """How to search with a user's axioms; with ours alone `optimize` knows."""
-    if axioms == (DEFAULT_AXIOMS,):
+    if axioms == (SHIPPED_AXIOMS,):
         return None
     from prism.search import TUNED_KERNELS, SearchOptions  # noqa: PLC0415 - as in load_tables
 

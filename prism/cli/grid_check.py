@@ -50,6 +50,12 @@ def _read(cell: Planned, base: Path) -> None:
         if name in SEARCHING:
             search = importlib.import_module("prism.cli.search")
             known = {f.name for f in fields(search.SearchOptions)} | {"budget"}
+            if name == "optimize":
+                given = importlib.import_module("prism.cli.optimize").with_defaults(given)
+            else:
+                given["verify"] = search.how_to_verify(
+                    given["verify"], given["mode"], given["output"]
+                )
             # the sizes are the program's to check, and the target is not made
             chosen = {k: v for k, v in given.items() if k in known - {"sizes"}}
             search.make_options(**chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,7 @@ def command(
     check_output(output)
     check_output(None if save is None else save / KERNEL_FILE)
     tuning = {name: options.pop(name) for name in _TUNING}
-    if options["mode"] is None:
-        options["mode"] = "tune" if options["generator"] == "cone" else "count"
-    if options["max_kernels"] is None and options["mode"] == "tune":
-        options["max_kernels"] = TUNED_KERNELS
-    chosen = make_options(**options)
+    chosen = make_options(**with_defaults(options))
     with run.progress() as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", NoKernelWarning)  # the answer says it
         shapes = optimize(
@@ -124,6 +121,16 @@ def command(
     if save is not None:
         made.save(save)
     return Answer(optimized_json(made), optimized_view(made), optimized_status(made))
+
+
+def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the search, with what `optimize` chooses where nothing is given."""
+    mode, most = options["mode"], options["max_kernels"]
+    if mode is None:
+        mode = "tune" if options["generator"] == "cone" else "count"
+    if most is None and mode == "tune":
+        most = TUNED_KERNELS
+    return {**options, "mode": mode, "max_kernels": most}
 
 
 def shapes_answer(shapes: OptimizedShapes) -> Answer:

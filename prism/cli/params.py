@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 
 import click
 
-from prism.plugins import Group, installed
+from prism.plugins import SHIPPED_AXIOMS, Group, installed
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-DEFAULT_AXIOMS = "prism"
 NO_AXIOMS = "none"
 
 MAX_SIZE = 2**40
@@ -108,7 +107,7 @@ def axiom_specs(
     if not all(spec.strip() for spec in value):
         raise click.BadParameter(f"an empty name; for no axioms at all: {NO_AXIOMS}")
     names = [spec for spec in value if not _is_path(spec)]
-    base = () if names else (DEFAULT_AXIOMS,)
+    base = () if names else (SHIPPED_AXIOMS,)
     return (*base, *(spec for spec in value if spec != NO_AXIOMS))
 
 

@@ -84,7 +84,7 @@ def command(
     """
     axioms = load_axioms(options["axioms"])  # first: the program may call the operators they define
     _, traced = load_program(program)
-    options["verify"] = _how_to_verify(options["verify"], options["mode"], output)
+    options["verify"] = how_to_verify(options["verify"], options["mode"], output)
     chosen = make_options(**options, budget=budget, seed=run.seed)
     check_output(output)
     with run.progress() as bar:
@@ -101,7 +101,7 @@ def command(
     )
 
 
-def _how_to_verify(given: str | None, mode: str, output: Path | None) -> str:
+def how_to_verify(given: str | None, mode: str, output: Path | None) -> str:
     """What is saved is proved; to count graphs it is enough to admit them.
 
     Raises:

@@ -34,10 +34,8 @@ from prism.files import MAX_TEXT_BYTES, read_regular_text
 from prism.ir import Definition, definitions
 from prism.operators import ENDING as TABLE
 from prism.operators import define_table, package_texts, read_table, tables_beside
-from prism.plugins import Group, installed, load
+from prism.plugins import SHIPPED_AXIOMS, Group, installed, load
 
-SHIPPED = "prism"
-"""The installed set that is used unless another is asked for."""
 WHOLE = "whole-e"
 """The variable that stands for all of a rule's left side; no file can have it (`vetting`)."""
 
@@ -182,7 +180,7 @@ def directed(axiom: Axiom) -> tuple[DirectedRule, ...]:
     )
 
 
-def load_axioms(specs: Sequence[str] = (SHIPPED,)) -> AxiomSet:
+def load_axioms(specs: Sequence[str] = (SHIPPED_AXIOMS,)) -> AxiomSet:
     """Read and vet the axiom files that `specs` name, in order.
 
     Raises:

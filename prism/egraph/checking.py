@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import pairwise
 
 from prism.egraph.axiom import AxiomFile
-from prism.egraph.axioms import SHIPPED, AxiomSet, DirectedRule, axiom_files, make_axiom_set
+from prism.egraph.axioms import AxiomSet, DirectedRule, axiom_files, make_axiom_set
 from prism.egraph.growth import Growth, endless_rules, growth_of
 from prism.egraph.poison import find_poison
 from prism.egraph.proving import Proof, RuleProver, best_proof
@@ -23,6 +23,7 @@ from prism.egraph.signature import RULESETS, constructors
 from prism.egraph.soundness import check_rule
 from prism.errors import AxiomError
 from prism.ir import Program
+from prism.plugins import SHIPPED_AXIOMS
 
 PROOF_SECONDS = 1.0
 CASES = 50
@@ -92,7 +93,7 @@ def check_axioms(
     """
     own = tuple(file for spec in specs for file in axiom_files(spec))
     texts = {file.text for file in own}
-    base = [file for file in axiom_files(SHIPPED) if file.text not in texts]
+    base = [file for file in axiom_files(SHIPPED_AXIOMS) if file.text not in texts]
     axioms, good, failures = _vetted(base, own)
     families = {file.family for file in good}
     suspects = [rule for rule in axioms.rules if rule.axiom.family in families]

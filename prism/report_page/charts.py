@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from prism.report_page.measures import (
     BY_NAME,
     COUNTS,
+    GROWING,
     OPERATORS,
     SEED,
     SIZE,
@@ -136,7 +137,8 @@ def _side_by_side(views: Sequence[View], axis: str, measure: Measure) -> Chart:
     series = list(zip(names, bars, strict=True))[:MOST_SERIES]
     is_count = measure.name in COUNTS
     what = measure.heading.capitalize() + ("" if is_count else " time")
-    note = " (limits ended some searches)" if any(map(is_cut, views)) else ""
+    has_cuts = measure.name in GROWING and any(map(is_cut, views))
+    note = " (limits ended some searches)" if has_cuts else ""
     return Chart(
         f"by-{axis}" + (f"-{measure.name}" if is_count else ""),
         f"{what} by {axis}{note}",

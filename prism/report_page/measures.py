@@ -70,6 +70,9 @@ MEASURES = (
 COUNTS = ("states", "graphs")
 """Measures that count something; the others are in seconds, or a share."""
 
+GROWING = ("search_s", *COUNTS)
+"""Measures that a search would have had more of if no limit had ended it."""
+
 BY_NAME: Mapping[str, Measure] = {measure.name: measure for measure in MEASURES}
 
 
@@ -193,10 +196,15 @@ class Baseline:
     def ratio(self, view: View, views: Sequence[View], measure: Measure) -> float | None:
         """How many times faster a cell is than the baseline; None where one has no time."""
         if self.axis:
-            return _over(self._reference(view, views, measure), measure.of(view))
+            reference = middle([measure.of(v) for v in self._references(view, views)])
+            return _over(reference, measure.of(view))
         rival = self.rival(view)
         ours = next((c for c in view.contestants if c.name == OURS), None)
         return None if rival is None or ours is None else faster(ours, rival)
+
+    def is_cut(self, view: View, views: Sequence[View]) -> bool:
+        """Whether a limit ended a search that a cell is compared with."""
+        return bool(self.axis) and any(map(is_cut, self._references(view, views)))
 
     def rival(self, view: View) -> Contestant | None:
         """The contestant that a cell is compared with."""
@@ -205,17 +213,16 @@ class Baseline:
             return next((c for c in there if c.name == self.contestant), None)
         return min(there, key=lambda c: c.median_s or 0.0, default=None)
 
-    def _reference(self, view: View, views: Sequence[View], measure: Measure) -> float | None:
+    def _references(self, view: View, views: Sequence[View]) -> list[View]:
+        """The cells of the axis' value that differ from this one in the seed at most."""
         names = axes(views)
         same = others(view, names, self.axis, SEED)
-        return middle(
-            [
-                measure.of(v)
-                for v in views
-                if v.cell.labels.get(self.axis) == self.value
-                and others(v, names, self.axis, SEED) == same
-            ]
-        )
+        return [
+            v
+            for v in views
+            if v.cell.labels.get(self.axis) == self.value
+            and others(v, names, self.axis, SEED) == same
+        ]
 
 
 def faster(one: Contestant, other: Contestant) -> float | None:

@@ -11,6 +11,7 @@ from statistics import geometric_mean
 from prism.report_page.charts import Chart
 from prism.report_page.measures import (
     COUNTS,
+    GROWING,
     MEASURES,
     Baseline,
     Measure,
@@ -60,8 +61,8 @@ def cells_table(
             row.append(_extent(view))
         row += [m.show(m.of(view)) for m in measures]
         if baseline is not None and measure is not None:
-            most = AT_MOST if baseline.axis and is_cut(view) else ""
-            row.append(most + times(baseline.ratio(view, views, measure)))
+            sign = bound(measure, over=baseline.is_cut(view, views), under=is_cut(view))
+            row.append("-" if sign is None else sign + times(baseline.ratio(view, views, measure)))
         row += [known.get(name, "-") for name in headings]
         rows.append(tuple(row))
     outcome = ["outcome", *(["search is"] if has_cuts else [])]
@@ -128,79 +129,104 @@ def funnel_table(views: Sequence[View]) -> Table | None:
     return Table("Search funnel", (*names, *columns), tuple(rows))
 
 
-CUT = Measure("cut", "cut by a limit", lambda view: float(is_cut(view)), counted)
+AT_LEAST, AT_MOST = "\u2265 ", "\u2264 "
+"""Before what a search would have done more of, had a limit not ended it, and less of."""
+
+
+def bound(measure: Measure, *, over: bool, under: bool = False) -> str | None:
+    """What stands before a quotient of two cells; None: nothing can be said.
+
+    `over`, `under`: whether a limit ended the search of the one that is divided, or divides.
+    """
+    if measure.name not in GROWING or not (over or under):
+        return ""
+    if over and under:
+        return None
+    return AT_LEAST if over else AT_MOST
+
+
+CUT = Measure(
+    "cut", "cut by a limit", lambda v: None if v.search is None else float(is_cut(v)), counted
+)
 
 
 def ablation_table(views: Sequence[View], axis: str, measure: Measure) -> Table:
     """The values of an axis side by side, each with its ratio to the first."""
     rows = []
-    cuts = dict(pivot(views, axis, CUT))
-    for name, found in pivot(views, axis, measure):
-        first = found[0]
+    pivots = zip(pivot(views, axis, measure), pivot(views, axis, CUT), strict=True)
+    for (name, found), (_, cuts) in pivots:
         shown = []
-        for x, cut in zip(found, cuts[name], strict=True):
-            ratio = f" ({_ratio(x / first)})" if x and first else ""
-            shown.append(f"{AT_LEAST if cut else ''}{measure.show(x)}{ratio}")
+        for x, cut in zip(found, cuts, strict=True):
+            own = bound(measure, over=bool(cut))
+            sign, first = bound(measure, over=bool(cut), under=bool(cuts[0])), found[0]
+            ratio = ""
+            if x and first and sign is not None:
+                ratio = f" ({'' if sign == own else sign}{_ratio(x / first)})"
+            shown.append(f"{own}{measure.show(x)}{ratio}")
         rows.append((name, *shown))
     columns = tuple(f">{value or 'none'}" for value in values(views, axis))
     what = measure.heading.capitalize() + ("" if measure.name in COUNTS else " time")
-    note = f"; {AT_LEAST.strip()}: a limit ended the search" if any(map(is_cut, views)) else ""
+    has_cuts = measure.name in GROWING and any(map(is_cut, views))
+    note = f"; {AT_LEAST.strip()}: a limit ended the search" if has_cuts else ""
     caption = f"{what} by {axis}; in brackets, over the first{note}"
     return Table(caption, ("cells", *columns), tuple(rows))
-
-
-AT_LEAST, AT_MOST = "\u2265 ", "\u2264 "
-"""Before what a search did until a limit ended it, and before how fast it was."""
 
 
 def worth_table(views: Sequence[View], axis: str) -> Table | None:
     """What each value of an axis makes of all cells, over the first one: which of them matters.
 
     Ratios are geometric means over what both have; graphs are added up. Where a limit ended the
-    search of the first, nothing is compared with it.
+    search of the first, what would have grown is not compared with it.
     """
     measures = compared_by(views, axis)
-    cuts = dict(pivot(views, axis, CUT))
+    cuts = [row for _, row in pivot(views, axis, CUT)]
     found = {m.name: pivot(views, axis, m) for m in measures}
     if not measures or all(len(rows) < LEAST_COMPARED for rows in found.values()):
         return None
     rows = []
     for i, value in enumerate(values(views, axis)):
-        there = [cut[i] for cut in cuts.values() if cut[i] is not None]
+        there = [cut[i] for cut in cuts if cut[i] is not None]
         row = [value or "none", f"{sum(map(bool, there))} of {len(there)}"]
         for measure in measures:
-            pairs = [(x[i], x[0], cuts[name]) for name, x in found[measure.name]]
+            is_growing = measure.name in GROWING
             known = [
-                (one, first, bool(cut[i]))
-                for one, first, cut in pairs
-                if one is not None and first is not None and not cut[0]
+                (x[i], x[0], is_growing and bool(cut[i]))
+                for (_, x), cut in zip(found[measure.name], cuts, strict=True)
+                if not (is_growing and cut[0])
             ]
             row.append(_total(known) if measure.name == "graphs" else _mean_ratio(known))
         rows.append(tuple(row))
-    headings = [">graphs" if m.name == "graphs" else f">{m.heading}" for m in measures]
     first = values(views, axis)[0] or "none"
     what = (
-        f"All cells together by {axis}: mean ratios to {first}; graphs found / found with {first}"
+        f"By {axis}, over all cells that have both: mean ratios to {first}; graphs found / found "
+        f"with {first}"
     )
-    return Table(what, (axis, ">cut by a limit", *headings), tuple(rows))
+    headings = (f">{measure.heading}" for measure in measures)
+    return Table(what, (axis, ">searches cut by a limit", *headings), tuple(rows))
 
 
 LEAST_COMPARED = 2
 """Of one row the table of its values says all."""
 
 
-def _total(known: Sequence[tuple[float, float, bool]]) -> str:
+Pairs = Sequence[tuple[float | None, float | None, bool]]
+"""Of each cell its value, the first one's, and whether a limit kept its own from growing."""
+
+
+def _total(pairs: Pairs) -> str:
+    known = [(x, y, cut) for x, y, cut in pairs if x is not None and y is not None]
     if not known:
         return "-"
-    return f"{counted(sum(x for x, _, _ in known))} / {counted(sum(y for _, y, _ in known))}"
+    sums = [counted(sum(pair[side] for pair in known)) for side in (0, 1)]
+    return f"{AT_LEAST if any(cut for *_, cut in known) else ''}{' / '.join(sums)}"
 
 
-def _mean_ratio(known: Sequence[tuple[float, float, bool]]) -> str:
-    ratios = [one / first for one, first, _ in known if one and first]
-    if not ratios:
+def _mean_ratio(pairs: Pairs) -> str:
+    known = [(one / first, cut) for one, first, cut in pairs if one and first]
+    if not known:
         return "-"
-    sign = AT_LEAST if any(cut for *_, cut in known) else ""
-    return f"{sign}{_ratio(geometric_mean(ratios))}"
+    sign = AT_LEAST if any(cut for _, cut in known) else ""
+    return f"{sign}{_ratio(geometric_mean(ratio for ratio, _ in known))}"
 
 
 def _ratio(value: float) -> str:

@@ -110,7 +110,8 @@ class _Followed:
     def imports(self, path: Path, package: str) -> None:
         """The modules that a file of a package names in its import statements."""
         for one, several in _IMPORT.findall(path.read_text(encoding="utf-8", errors="replace")):
-            for name in [one] if one else [word.split()[0] for word in several.split(",") if word]:
+            words = (word.split() for word in several.split(","))
+            for name in [one] if one else [word[0] for word in words if word]:
                 self.module(_absolute(name, package))
 
 

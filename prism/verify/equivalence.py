@@ -217,6 +217,8 @@ class Judge:
         self._shared: _Shared | None = None
         self.late = 0
         """See `Verifier.late`."""
+        self.reached = ""
+        """The limit at which it last gave up, in words."""
 
     def verdicts(self, candidates: Mapping[int, Terms]) -> dict[int, Verdict]:
         """The verdict on each candidate; equal candidates are judged once."""
@@ -267,21 +269,36 @@ class Judge:
             return Verdict.PROVED
         for rulesets in ((ALGEBRA,), (ALGEBRA, ALGEBRA_VERIFY)):
             for _ in range(self.limits.algebra_iterations):
-                is_large = own.session.node_count() > self.limits.algebra_nodes
-                if not is_saturated or is_large or time.monotonic() > stop:
-                    return Verdict.GAVE_UP
+                limit = self._limit(own, stop, is_saturated=is_saturated)
+                if limit is not None:
+                    return self._gave_up(limit)
                 try:
                     has_changed = own.session.iterate(*rulesets, most=self.limits.guarded_nodes)
                 except TooLargeError:
-                    return Verdict.GAVE_UP
+                    return self._gave_up(f"{self.limits.guarded_nodes} e-nodes")
                 is_saturated = own.run_parallel(1)
                 if own.proved(numbers):
                     return Verdict.PROVED
                 if not has_changed:
                     break
             else:
-                return Verdict.GAVE_UP
+                return self._gave_up(f"{self.limits.algebra_iterations} iterations")
         return Verdict.NOT_PROVED
+
+    def _limit(self, own: _Shared, stop: float, *, is_saturated: bool) -> str | None:
+        """The limit that has been reached, if one has."""
+        limits = self.limits
+        if time.monotonic() > stop:
+            return f"{limits.seconds:g} s"
+        if not is_saturated:
+            return f"{limits.parallel_iterations} iterations or {limits.parallel_nodes} e-nodes"
+        if own.session.node_count() > limits.algebra_nodes:
+            return f"{limits.algebra_nodes} e-nodes"
+        return None
+
+    def _gave_up(self, limit: str) -> Verdict:
+        self.reached = limit
+        return Verdict.GAVE_UP
 
 
 class _Shared:

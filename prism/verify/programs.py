@@ -209,9 +209,7 @@ def _prove(
         if verdict is Verdict.PROVED:
             return _Answer(verdict, ask=_asking(bank, fixed, others[i], limits))
     if Verdict.GAVE_UP in verdicts.values():
-        sizes = f"{limits.algebra_nodes} e-nodes or {limits.algebra_iterations} iterations"
-        limit = f"{limits.seconds:g} s" if judge.late else sizes
-        reason = f"the limit of {limit} was reached before the axioms were exhausted"
+        reason = f"the limit of {judge.reached} was reached before the axioms were exhausted"
         return _Answer(Verdict.GAVE_UP, reason)
     return _Answer(Verdict.NOT_PROVED, "no chain of axioms leads from one to the other")
 

@@ -6,7 +6,11 @@ import pytest
 from cli_checks import assert_refused
 
 from prism.cli.answer import Status
+from prism.errors import AxiomError
+from prism.frontend import load_program
 from prism.plugins import installed
+from prism.search import SearchOptions
+from prism.search_cache import search_key
 
 GOOD = """
 ; An absolute value has no sign to drop.
@@ -59,6 +63,26 @@ def test_a_search_proves_nothing_with_a_rule_that_a_test_refutes(prism, mine, tm
     assert_refused(prism("search", layer, "--axioms", file), *fault)
     assert_refused(prism("optimize", layer, "--sizes", "n=2,d=2", "--axioms", file), *fault)
     assert_refused(prism("verify", layer, layer, "--axioms", file), *fault)
+
+
+def test_neither_what_no_instance_reaches_nor_what_a_helper_hides_is_used(prism, mine):
+    far = '(rewrite (Add x (Const "1.0")) x :when ((> (dims x) 7)) :ruleset algebra :name "far")'
+    hidden = (
+        "(constructor Foo (E) E)\n"
+        '(rewrite (Add x (Const "1.0")) (Foo x) :ruleset algebra :name "in")\n'
+        '(rewrite (Foo x) x :ruleset algebra :name "out")\n'
+    )
+    ask = ("verify", "matmul", "matmul", "--axioms")
+    assert_refused(prism(*ask, mine(far)), "far", "no well-typed instance")
+    assert_refused(prism(*ask, mine(hidden)), "mine.egg:2", "unsound", "proves")
+
+
+def test_a_search_in_the_cache_does_not_make_a_wrong_axiom_right(prism, mine, tmp_path):
+    program = tmp_path / "layer.py"
+    program.write_text("def layer(x: 'n d'):\n    return x + 1\n")
+    options = SearchOptions(axioms=("prism", str(mine(WRONG))))
+    with pytest.raises(AxiomError, match="sub-comm"):
+        search_key(load_program(f"{program}:layer")[1], options)
 
 
 def test_sides_that_differ_little_are_shown_to_differ(prism, mine):

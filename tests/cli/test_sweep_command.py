@@ -45,6 +45,7 @@ def test_the_command_lists_cells_and_runs_nothing(tmp_path, monkeypatch):
         ('mode = "dance"', "'--mode': 'dance' is not available"),
         ('generator = "con"', "there is no generator 'con'; there are cone, forward"),
         ('mode = "tune"\ngenerator = "forward"', "mode tune needs the generator cone"),
+        ('keep = true\nverify = "sample"', "leave out --verify sample"),
         ('concrete = ["imap"]', "needs --generator forward"),
         ('sizes = "n=x"', "the size of 'n' must be an integer"),
     ],
@@ -55,6 +56,13 @@ def test_what_a_command_would_refuse_is_refused_before_anything_runs(tmp_path, c
     result = CliRunner().invoke(main, ["sweep", str(grid), "-o", str(output)])
     assert_refused(result, part)
     assert not output.exists()
+
+
+def test_what_optimize_chooses_itself_is_known_before_anything_runs(tmp_path):
+    text = SMALL.replace('"search"', '"optimize"').replace("max_ops = 6", "loop_dims = 2")
+    grid = write_grid(tmp_path, text.replace("[axes]", 'sizes = "n=4,d=4,h=4"\n[axes]'))
+    result = CliRunner().invoke(main, ["sweep", str(grid), "-o", str(tmp_path / "run.jsonl")])
+    assert_refused(result, "mode tune searches one loop")
 
 
 def test_a_shipped_grid_goes_by_its_name():

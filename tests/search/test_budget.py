@@ -1,6 +1,6 @@
 """A time budget holds although egglog cannot be interrupted.
 
-What was spent is told by the processor time of the process: less than by the wall's clock, which
+What was spent is told by the processor time of the process, of all its threads: the wall's clock
 says on a busy machine what others do. Without a budget none of these searches ends in minutes.
 """
 

@@ -284,9 +284,7 @@ def test_an_overflow_is_no_counterexample_to_a_proof():
     assert found.counterexample is None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "limit"), [(0.0, "0 s"), (300.0, "6000 e-nodes or 24 iterations")]
-)
+@pytest.mark.parametrize(("seconds", "limit"), [(0.0, "0 s"), (300.0, "100000 e-nodes")])
 def test_an_answer_says_whether_the_clock_ended_it(seconds, limit):
     pair = program("pr.tanh(x)"), program("1 - 2 / (pr.exp(2 * x) + 1)")
     found = verify_programs(*pair, load_axioms(), VerifyLimits(seconds=seconds))

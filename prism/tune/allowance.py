@@ -42,7 +42,7 @@ STORING_FACTOR = 2.0
 TINY = 0.1
 """The error of an element is relative to itself or to this share of the root mean square."""
 
-PART = 1 << 16
+COMPARED_PART = 1 << 16
 """Elements that are compared at once."""
 
 ILL_CONDITIONED = 100.0
@@ -98,7 +98,7 @@ def measure(  # noqa: PLR0913 - a case of a program, and how far it is shaken
     by_rounding, by_storing = (_errors(r, references) for r in (shaken, rounded))
     # where the program overflows a kernel does not have to
     by_itself = _errors(own, references) if is_finite else _Errors(0.0, 0.0)
-    allowed = max(
+    allowed = _largest(
         tolerance,
         ROUNDING_FACTOR * by_rounding.norm,
         STORING_FACTOR * by_storing.norm,
@@ -106,10 +106,10 @@ def measure(  # noqa: PLR0913 - a case of a program, and how far it is shaken
     )
     return Measured(
         references,
-        math.inf if math.isnan(allowed) else allowed,
+        allowed,
         is_finite,
         # of ten million elements some are off by much more than the norm says
-        OWN_FACTOR * max(by_rounding.element, by_itself.element),
+        OWN_FACTOR * _largest(by_rounding.element, by_itself.element),
         lambda: _stays_in_range(program, base, dtype, transformed),
     )
 
@@ -200,7 +200,12 @@ class _Errors:
 
 def _errors(results: Sequence[Array64], references: Sequence[Array64]) -> _Errors:
     found = [_error(o, r) for o, r in zip(results, references, strict=True)]
-    return _Errors(max(e.norm for e in found), max(e.element for e in found))
+    return _Errors(_largest(*(e.norm for e in found)), _largest(*(e.element for e in found)))
+
+
+def _largest(*errors: float) -> float:
+    """The largest error; NaN, from a program that leaves its domain, is more than any number."""
+    return math.inf if any(map(math.isnan, errors)) else max(errors)
 
 
 def _error(result: Array64, reference: Array64) -> _Errors:
@@ -208,11 +213,11 @@ def _error(result: Array64, reference: Array64) -> _Errors:
     norm, least = float(np.linalg.norm(reference)), floor_of(reference)
     one, other = result.reshape(-1), reference.reshape(-1)
     squares = element = 0.0
-    for start in range(0, other.size, PART):
-        part = other[start : start + PART]
-        error = np.abs(one[start : start + PART] - part)
+    for start in range(0, other.size, COMPARED_PART):
+        part = other[start : start + COMPARED_PART]
+        error = np.abs(one[start : start + COMPARED_PART] - part)
         squares += float(error @ error)
-        element = max(element, float(np.max(error / np.maximum(np.abs(part), least))))
+        element = _largest(element, float(np.max(error / np.maximum(np.abs(part), least))))
     return _Errors(math.sqrt(squares) / (norm or 1.0), element)
 
 

@@ -49,7 +49,7 @@ FAR_SHARE = 1e-5
 """Of the elements of a case of `FAR`: there a softmax is a step, and rounding may choose another
 row of ten million (measured: 1 of 12.6 million elements)."""
 
-PART = 1 << 20
+DRAWN_PART = 1 << 20
 """Elements that one generator draws: inputs do not depend on the number of threads."""
 
 FRESH = 16
@@ -285,16 +285,18 @@ def _draw(
     with ThreadPoolExecutor(THREADS) as threads:
         for number, argument in enumerate(program.arguments):
             drawn = np.empty(tuple(1 if d is None else sizes[d] for d in argument.axes), kind)
-            parts = [drawn.reshape(-1)[i : i + PART] for i in range(0, drawn.size, PART)]
+            parts = [
+                drawn.reshape(-1)[i : i + DRAWN_PART] for i in range(0, drawn.size, DRAWN_PART)
+            ]
 
             def fill(k: int, parts: list[Array] = parts, number: int = number) -> None:
                 rng = np.random.Generator(np.random.SFC64((seed, number, k)))
                 size = parts[k].size
                 if k >= FRESH:
-                    again, by = parts[rng.integers(FRESH)], int(rng.integers(PART))
+                    again, by = parts[rng.integers(FRESH)], int(rng.integers(DRAWN_PART))
                     sign = kind.type(1 if positive else rng.choice((-1, 1)))
                     # as np.roll does, without a copy between
-                    np.multiply(again[PART - by :][:size], sign, out=parts[k][:by])
+                    np.multiply(again[DRAWN_PART - by :][:size], sign, out=parts[k][:by])
                     np.multiply(again[: max(0, size - by)], sign, out=parts[k][by:])
                 elif positive:
                     parts[k][...] = rng.random(size, precision) + precision(0.5)

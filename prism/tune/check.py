@@ -28,7 +28,7 @@ from prism.tune.cases import CASES, DRAWN, Case, CheckData, Limits
 if TYPE_CHECKING:
     from prism.protocols import Kernel
 
-PART = 1 << 18
+FILLED_PART = 1 << 18
 """Elements of an input that are transformed at once."""
 
 INACCURATE_FACTOR = 100.0
@@ -122,8 +122,8 @@ def _on_case(
 def _parts(one: Array, other: Array) -> Iterator[tuple[Array, Array]]:
     """Two arrays of one shape in parts that fit a cache: temporaries of large ones take longest."""
     flat, given = one.reshape(-1), other.reshape(-1)
-    for start in range(0, flat.size, PART):
-        yield flat[start : start + PART], given[start : start + PART]
+    for start in range(0, flat.size, FILLED_PART):
+        yield flat[start : start + FILLED_PART], given[start : start + FILLED_PART]
 
 
 def _bits(array: Array) -> Array:

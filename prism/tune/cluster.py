@@ -282,7 +282,8 @@ class ClusterRunner:
     def _start(self, now: _Round, index: int, host: _Host, best_s: float) -> None:
         attempt = now.attempts[index]
         ref = self._cluster.call(host.handle, "run", attempt, best_s)
-        longest = attempt.compile_s + 2 * attempt.run_s + START_TIMEOUT_S + SLACK_S
+        runs_s = (2 + attempt.is_staged) * attempt.run_s  # a staged one may be checked once more
+        longest = attempt.compile_s + runs_s + START_TIMEOUT_S + SLACK_S
         now.running[ref] = _Running(index, host, time.monotonic() + longest)
 
     def _ended(self, now: _Round, running: _Running, answer: Ended | Lost) -> None:

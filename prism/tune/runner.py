@@ -13,7 +13,8 @@ every case; of the others it is asked if one wins the finals.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -27,6 +28,10 @@ from prism.tune.worker import Build, Built, Check, Drop, Request, Time
 
 MOST_KEPT = 4
 """Kernels that a worker keeps for the finals."""
+
+MOST_KEPT_BYTES = 1 << 30
+"""Memory of the kernels that a worker keeps; the fastest stays whatever it takes. One alone may
+hold twice as much, and there are a few workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class Ended:
     """The machine's name; empty for this one."""
     is_whole: bool = True
     """Whether it was checked on every case."""
+    check_s: float | None = None
+    """What it took to check it on every case, where that was apart from its first check."""
 
 
 class Runner(Protocol):
@@ -180,13 +187,15 @@ class LocalRunner:
         number, data, run_s = attempt.build.trial, attempt.data, attempt.run_s
         assert data is not None
         timed = self._asked(worker, Time((number,), data, attempt.repeats, best_s), run_s)
-        is_whole = not attempt.is_staged
+        is_whole, check_s = not attempt.is_staged, None
         match timed:
             case (Timing(median_s=median_s),) if median_s < best_s and not is_whole:
+                begun = time.monotonic()
                 answer = self._asked(worker, Check(number, data), run_s)
                 match answer:
                     case CheckResult(outcome=Outcome.OK):
                         checked, is_whole = answer, True
+                        check_s = time.monotonic() - begun
                     case _:
                         timed = answer
             case _:
@@ -196,13 +205,13 @@ class LocalRunner:
                 self._keep(worker, number, _Kept(built, median_s), run_s)
             case _:
                 self._drop(worker, number, run_s)
-        return Ended(timed, built, checked, is_whole=is_whole)
+        return Ended(timed, built, checked, is_whole=is_whole, check_s=check_s)
 
     def _keep(self, worker: int, trial: int, kept: _Kept, timeout_s: float) -> None:
-        """Keep a kernel, and let one go where there are too many."""
+        """Keep a kernel, and let the slowest go where there are too many or they are too large."""
         mine = self._kept[worker]
         mine[trial] = kept
-        if len(mine) > MOST_KEPT:
+        while len(mine) > 1 and (len(mine) > MOST_KEPT or _held(mine) > MOST_KEPT_BYTES):
             slowest = max(mine, key=lambda number: mine[number].median_s)
             del mine[slowest]
             self._drop(worker, slowest, timeout_s)
@@ -245,6 +254,10 @@ class LocalRunner:
             return min((kept.median_s for kept in self._kept[worker].values()), default=math.inf)
 
         return min(range(len(self._kept)), key=fastest_s)
+
+
+def _held(kept: Mapping[int, _Kept]) -> int:
+    return sum(one.built.held_bytes for one in kept.values())
 
 
 def _chain(attempt: Attempt) -> tuple[tuple[Request, float], ...]:

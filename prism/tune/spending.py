@@ -24,6 +24,8 @@ FINAL_SHARE = 0.1
 """The part of the whole that timing the finals may take, but for `FEWEST_ROUNDS`."""
 
 FEWEST_ROUNDS = 7
+"""How often the finals time each kernel at least, if the budget asks for as many: a median of
+fewer paired runs does not settle which of two close ones is faster."""
 
 LATEST = 3
 """Rounds whose times say what the next one takes."""
@@ -35,6 +37,10 @@ MOST_TIMED_S = 1.0
 """Timing a final takes no longer than this and its fewest runs (`prism.tune.timing`)."""
 
 
+GRACE_S = 10.0
+"""What was begun within the budget may take this long beyond it."""
+
+
 class Spending:
     """The time of one run; it begins to run when this is made."""
 
@@ -43,6 +49,7 @@ class Spending:
         self._clock = clock
         self._start = clock()
         self._rounds: list[float] = []
+        self._check_s = 0.0
 
     @property
     def elapsed_s(self) -> float:
@@ -53,6 +60,11 @@ class Spending:
     def left_s(self) -> float:
         """Seconds that are left; negative beyond the budget."""
         return self._seconds - self.elapsed_s
+
+    @property
+    def longest_s(self) -> float:
+        """How long a request that begins now may take: a hung kernel must not cost much more."""
+        return max(GRACE_S, self.left_s)
 
     def is_within(self, share: float) -> Callable[[], bool]:
         """Whether a part that begins now may go on; it may take this share of what is left.
@@ -82,6 +94,18 @@ class Spending:
         """Whether anything was tried."""
         return bool(self._rounds)
 
+    def checked(self, seconds: float) -> None:
+        """A kernel was checked on every case, apart from its first check."""
+        self._check_s = seconds
+
+    def checks_s(self, entries: Sequence[Entry]) -> float:
+        """What checking is left for the finals of these entries, as long as the latest check took.
+
+        Every one that is on record, and of those checked on the first case alone the one that wins.
+        """
+        resumed = sum(e.is_resumed for e in entries)
+        return self._check_s * (resumed + any(not (e.is_resumed or e.is_checked) for e in entries))
+
     def allows_round(self, finals_s: float) -> bool:
         """Whether a round can begin that finals of so many seconds have to follow."""
         return self.left_s > self.round_s + finals_s
@@ -92,9 +116,9 @@ class Spending:
         allowed = FINAL_SHARE * self._seconds / round_s if round_s > 0 else most
         return max(min(most, FEWEST_ROUNDS), min(most, int(allowed)))
 
-    def allows_final(self, build_s: float, timing_s: float) -> bool:
-        """Whether another kernel can be built for the finals before all are timed."""
-        return self.left_s > build_s + timing_s
+    def allows_final(self, build_s: float, timing_s: float, checks_s: float) -> bool:
+        """Whether another kernel can be built for the finals before all are timed and checked."""
+        return self.left_s > build_s + timing_s + checks_s
 
 
 def timing_s(entries: Sequence[Entry], repeats: int) -> float:
@@ -105,6 +129,9 @@ def timing_s(entries: Sequence[Entry], repeats: int) -> float:
 def finals_s(
     entries: Sequence[Entry], rounds: int, is_kept: Callable[[int], bool] = lambda _: False
 ) -> float:
-    """What the finals of these entries take; to build a kernel that `is_kept` takes nothing."""
+    """What the finals of these entries take but for checks (`Spending.checks_s`).
+
+    To build a kernel that `is_kept` takes nothing.
+    """
     again = (e.build_s for e in entries if not is_kept(e.candidate.number))
     return sum(again) + timing_s(entries, rounds)

@@ -31,7 +31,7 @@ BEHIND = 1.25
 further. It does not contend: neither is it of use in the finals."""
 
 BEATEN = 1.1
-"""In the finals a kernel drops out that takes this many times as long as another, run for run."""
+"""In the finals a kernel drops out that takes this many times as long as the best, run for run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ def time_kernels(
     """Time kernels in turns; `flush` comes before every timed run.
 
     `best_s`: what they have to beat; kernels that are `HOPELESS` run once more than to warm up,
-    those that are `BEHIND` a few times. Where it `is_final`, those that are `BEATEN` drop out.
+    those that are `BEHIND` a few times. Where it `is_final`, those that are `BEATEN` by the one
+    that leads drop out.
     """
     warm_s = min(_warm_up(kernel, HOPELESS * best_s) for kernel in kernels)
     if warm_s > HOPELESS * best_s:
@@ -76,8 +77,17 @@ def time_kernels(
             flush()
             seconds[k].append(kernels[k].run_timed())
         if is_final and repeat >= FEWEST:
-            left = [k for k in left if not any(_beats(seconds[j], seconds[k]) for j in left)]
+            left = _unbeaten(left, seconds)
     return tuple(Timing(tuple(times)) for times in seconds)
+
+
+def _unbeaten(left: Sequence[int], seconds: Sequence[Sequence[float]]) -> list[int]:
+    """The kernels that go on: the one that leads, and those that it does not beat.
+
+    Two may beat each other, since the median of an even number of ratios is a mean of two of them.
+    """
+    best = left[best_of([Timing(tuple(seconds[k])) for k in left])]
+    return [k for k in left if k == best or not _beats(seconds[best], seconds[k])]
 
 
 def _is_enough(seconds: Sequence[Sequence[float]], best_s: float) -> bool:

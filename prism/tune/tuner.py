@@ -38,10 +38,6 @@ from prism.tune.strategies import Strategy
 from prism.tune.task import Best, Identity, Progress, Task, TuneResult
 from prism.tune.worker import Build, Failed
 
-GRACE_S = 10.0
-"""What was begun within the budget may take this long beyond it."""
-
-
 REASONS = 3
 """Kinds of failure that a run without a winner tells."""
 
@@ -174,7 +170,7 @@ class Tuner:
         finalists = contending(self._front())[: self._budget.finalists]
         is_tried = self._spending.has_begun or bool(finalists)
         rounds = self._spending.final_rounds(finalists, 2 * self._budget.repeats)
-        needed_s = finals_s(finalists, rounds, runner.keeps)
+        needed_s = finals_s(finalists, rounds, runner.keeps) + self._spending.checks_s(finalists)
         return "budget" if is_tried and not self._spending.allows_round(needed_s) else None
 
     def _trials_left(self) -> float:
@@ -254,7 +250,7 @@ class Tuner:
 
     def _limits(self) -> _Limits:
         """Time limits of a round: one hung candidate must not cost much more than the budget."""
-        longest = max(GRACE_S, self._spending.left_s)
+        longest = self._spending.longest_s
         compile_s = min(self._budget.compile_timeout_s, longest)
         run_s = min(self._budget.run_timeout_s, longest)
         full = (self._budget.compile_timeout_s, self._budget.run_timeout_s)
@@ -279,6 +275,8 @@ class Tuner:
         # what was cut short by the budget may be tried again when the run resumes
         is_recorded = limits.are_full or not isinstance(ended.answer, TimedOut)
         entry = Entry(candidate, trial, is_resumed=False, is_whole=ended.is_whole)
+        if ended.check_s is not None:
+            self._spending.checked(ended.check_s)
         self._finish(entry, is_recorded=is_recorded)
 
     def _finish(self, entry: Entry, *, is_recorded: bool = True) -> None:

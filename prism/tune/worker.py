@@ -14,16 +14,20 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, assert_never
 
+import numpy as np
+
 from prism.cache import write_atomically
+from prism.dtypes import computed_in
 from prism.errors import DeviceLostError, KernelError
 from prism.ir import MuGraph, adopt
 from prism.plugins import Group, make
-from prism.protocols import Kernel, Target
+from prism.protocols import Device, Kernel, Target
 from prism.record import Outcome, digest
 from prism.tune.cases import DRAWN, CheckData, prepare
 from prism.tune.check import CheckResult, Inputs, check, compare, nan_filled
@@ -107,6 +111,8 @@ class Built:
     """What the loaded kernel says about itself."""
     predicted_s: float | None
     """The kernel's own prediction; where it has none and cannot run here, the target's."""
+    held_bytes: int = 0
+    """What the loaded kernel holds of memory: its workspace, and what its steps hand on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,10 @@ class Session:
         predicted_s = kernel.predicted_s
         if predicted_s is None and not self._target.measures:
             predicted_s = self._target.estimate(request.mu, request.dtype)
-        return Built(digest(source.text), source.meta, taken, dict(kernel.facts), predicted_s)
+        return Built(
+            digest(source.text), source.meta, taken, dict(kernel.facts), predicted_s,
+            held_bytes(source.meta, self._target.device()),
+        )  # fmt: skip
 
     def check(self, request: Check) -> CheckResult:
         """Compare with the reference."""
@@ -258,6 +267,15 @@ def _answer(session: Session, request: Request) -> Reply:
             raise KernelError("a worker is set up once")
         case _:
             assert_never(request)
+
+
+def held_bytes(meta: Mapping[str, Any], device: Device) -> int:
+    """The memory that a kernel holds while it is loaded, by what its meta says."""
+    between = sum(math.prod(tensor["shape"]) for tensor in meta.get("between", ()))
+    # on a CPU each thread has its own workspace, a GPU's is given for the whole grid
+    times = device.threads if device.kind == "cpu" else 1
+    elements = between + times * meta.get("workspace_elements", 0)
+    return int(elements * np.dtype(computed_in(meta.get("dtype", "float32"))).itemsize)
 
 
 def _one_line(error: BaseException) -> str:

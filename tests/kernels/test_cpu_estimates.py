@@ -22,6 +22,22 @@ BIG = {"n": 8, "d": 4096, "h": 4096}
 MACHINE = Device("a machine", 2, 512, 32 << 10, 1 << 20, 32 << 20, 34.0)
 
 
+@pytest.fixture
+def machine(monkeypatch):
+    """Whatever asks for the machine at hand is told of `MACHINE`, with 32 vector registers."""
+    answers = {
+        "device": MACHINE,
+        "vector_bits": MACHINE.vector_bits,
+        "vector_registers": 32,
+        "l2_bytes": MACHINE.l2_bytes,
+        "l3_bytes": MACHINE.l3_bytes,
+        "streams_stores": True,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(device_module, name, lambda answer=answer: answer)
+
+
+@pytest.mark.usefixtures("machine")
 def test_schedules_name_the_options_that_matter_default_first(cpu):
     streamed = mugraph(MATMUL, BIG, {"x": "h"})
     options = cpu.schedules(streamed.graph, BIG)
@@ -32,9 +48,8 @@ def test_schedules_name_the_options_that_matter_default_first(cpu):
 
 
 @pytest.fixture
-def estimated(cpu, monkeypatch):
+def estimated(cpu, machine):
     """`estimated(program, ...)`: predicted seconds on one known machine."""
-    monkeypatch.setattr(device_module, "device", lambda: MACHINE)
     return lambda *graph, **schedule: cpu.estimate(
         mugraph(*graph, schedule=schedule.items()), "float32"
     )

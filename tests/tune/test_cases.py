@@ -7,7 +7,7 @@ import pytest
 
 from prism.ir import evaluate, parse_program
 from prism.record import Outcome
-from prism.tune.cases import CASES, FRESH, PART, prepare
+from prism.tune.cases import CASES, DRAWN_PART, FRESH, prepare
 from prism.tune.check import Inputs, check
 
 F32 = np.float32
@@ -164,7 +164,7 @@ program longest
   %1 = sum[n](x)
   return %1[]
 """)
-    size = (FRESH + 3) * PART + 7
+    size = (FRESH + 3) * DRAWN_PART + 7
     (x,) = prepare(program, {"n": size}, "float32", 0, tmp_path, names=()).inputs()
     tiles = x[: size // 1024 * 1024].reshape(-1, 1024)[:, :2]
     assert len(np.unique(tiles, axis=0)) > 0.999 * len(tiles)

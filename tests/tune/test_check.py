@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from prism.ir import (
     parse_program,
 )
 from prism.record import Outcome
+from prism.tune.allowance import factors_of, measure
 from prism.tune.cases import Case, Limits, prepare
 from prism.tune.check import check, compare
 
@@ -195,6 +197,21 @@ def test_a_case_that_overflows_the_dtype_is_left_out(tmp_path):
     assert told == ["drawn", "negative", "zeros"]
     assert "large" not in {c.name for c in data.cases}
     assert any("'large' left out" in note for note in data.notes)
+
+
+def test_a_program_that_rounding_takes_out_of_its_domain_says_nothing_about_digits():
+    nodes = (
+        Const(1.0),
+        Input("x", "x", ("n",)),
+        Apply("sub", (0, 1)),
+        Apply("sqrt", (2,)),
+    )
+    program = replace(SQUARED, nodes=nodes, outputs=(Output(3, ("n",)),))
+    ones = {"x": np.ones(1000, np.float32)}  # half of them are above 1 when they are shaken
+    shake = factors_of(program, "float32", 0)
+    measured = measure(program, ones, "float32", lambda x: x, shake)
+    assert measured.allowed == math.inf
+    assert not measured.tells_digits("float32")
 
 
 SOFTMAX = parse_program("""

@@ -79,6 +79,18 @@ def run_all(cluster, count):
         return list(runner.run(attempts(count), lambda: 1.0)), runner
 
 
+def test_a_staged_attempt_may_take_one_more_run_before_its_host_is_hung():
+    def allowed_s(*, is_staged):
+        now = tune_cluster._Round([replace(attempts(1)[0], run_s=1000.0, is_staged=is_staged)])
+        cluster = StandIn(kind=InstantHost)
+        with ClusterRunner(cluster, task_of()) as runner:
+            runner._start(now, 0, runner._hosts[0], 1.0)
+        (running,) = now.running.values()
+        return running.deadline
+
+    assert allowed_s(is_staged=True) - allowed_s(is_staged=False) == pytest.approx(1000.0, abs=100)
+
+
 # --- the tuner on a cluster
 
 

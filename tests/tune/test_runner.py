@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from prism.protocols import Device
 from prism.record import Outcome
 from prism.tune import Attempt, LocalRunner
 from prism.tune.cases import Case, CheckData
 from prism.tune.check import CheckResult
 from prism.tune.pool import Died
-from prism.tune.runner import MOST_KEPT
+from prism.tune.runner import MOST_KEPT, MOST_KEPT_BYTES
 from prism.tune.timing import BEHIND, Timing
-from prism.tune.worker import Build, Built, Check, Done, Drop, Failed, Time
+from prism.tune.worker import Build, Built, Check, Done, Drop, Failed, Time, held_bytes
 
 DATA = CheckData(Path(), "float32", ("x",), 1, (Case("drawn", 1e-5), Case("large", 1e-5)))
 FINE = CheckResult(Outcome.OK, 1e-7)
@@ -26,7 +28,7 @@ class StandIn:
 
     def __init__(self, count, seconds, wrong=(), dies=()):
         self.count, self.seconds, self.wrong, self.dies = count, seconds, wrong, dies
-        self.asked = []
+        self.asked, self.held_bytes = [], 0
 
     def __len__(self):
         return self.count
@@ -35,7 +37,7 @@ class StandIn:
         self.asked.append((worker, request))
         match request:
             case Build(trial=trial):
-                return Built(f"source {trial}", {}, 0.1, {}, None)
+                return Built(f"source {trial}", {}, 0.1, {}, None, self.held_bytes)
             case Check(trial=trial, is_whole=is_whole):
                 return WRONG if is_whole and trial in self.wrong else FINE
             case Time(trials=(trial,)) if trial in self.dies:
@@ -86,6 +88,7 @@ def test_only_a_new_leader_is_checked_on_every_case_where_inputs_are_large():
     ended, _ = rounds(pool, [0, 1], [2, 3])
     assert whole_checks(pool) == [0, 2]
     assert [ended[n].is_whole for n in range(4)] == [True, False, True, False]
+    assert [ended[n].check_s is not None for n in range(4)] == [True, False, True, False]
 
 
 def test_elsewhere_every_kernel_is_checked_on_every_case_before_it_is_timed():
@@ -124,6 +127,26 @@ def test_a_worker_keeps_few_kernels_and_only_those_that_may_yet_win():
     _, runner = rounds(pool, *([n] for n in seconds))
     assert pool.kinds(Drop) == [(0, 0), (0, 9)]
     assert [runner.keeps(n) for n in seconds] == [False, *[True] * MOST_KEPT, False]
+
+
+def test_a_worker_keeps_no_more_than_its_memory_allows_but_always_the_fastest():
+    seconds = {0: 1.0, 1: 0.9, 2: 0.95}
+    pool = StandIn(1, seconds)
+    pool.held_bytes = MOST_KEPT_BYTES // 2
+    _, runner = rounds(pool, *([n] for n in seconds))
+    assert [runner.keeps(n) for n in seconds] == [False, True, True]
+    pool.held_bytes = 2 * MOST_KEPT_BYTES
+    _, runner = rounds(pool, *([n] for n in seconds))
+    assert [runner.keeps(n) for n in seconds] == [False, True, False]
+
+
+def test_what_a_kernel_holds_is_its_workspace_and_what_its_steps_hand_on():
+    cpu = Device("cpu", 8, 256, 2**15, 2**20, 2**25, 20.0)
+    gpu = replace(cpu, kind="gpu")
+    meta = {"dtype": "float16", "between": [{"shape": [10, 10]}], "workspace_elements": 1000}
+    assert held_bytes(meta, cpu) == 4 * (100 + 8 * 1000)  # computed in float32
+    assert held_bytes(meta, gpu) == 4 * (100 + 1000)
+    assert held_bytes({}, cpu) == 0
 
 
 def test_a_worker_that_dies_has_kept_nothing():

@@ -74,6 +74,27 @@ def test_in_the_finals_a_kernel_that_is_clearly_slower_drops_out():
     assert log.count("b") == WARM_UPS + 10
 
 
+def test_of_kernels_that_beat_each_other_one_goes_on():
+    log = []
+    # after four runs the ratios of either to the other are 2, 2, 1/2, 1/2: their median is 1.25
+    one = TimedKernel(log, "a", *[0.01] * WARM_UPS, 0.01, 0.01, 0.02, 0.02, 0.015)
+    other = TimedKernel(log, "b", *[0.01] * WARM_UPS, 0.02, 0.02, 0.01, 0.01, 0.015)
+    timings = time_kernels([one, other], lambda: None, 6, is_final=True)
+    assert [len(t.seconds) for t in timings] == [6, 4]
+
+
+def test_of_three_that_beat_each_other_in_a_cycle_one_goes_on():
+    steps = (1.0, 1.3, 1.69)
+    kernels = [
+        TimedKernel(
+            [], "k", *[0.01] * WARM_UPS, *(0.01 * steps[(k + turn) % 3] for turn in range(3)), 0.01
+        )
+        for k in range(3)
+    ]
+    timings = time_kernels(kernels, lambda: None, 8, is_final=True)
+    assert 8 in {len(t.seconds) for t in timings}
+
+
 def test_the_winner_is_best_in_most_repeats_whatever_the_machine_did_meanwhile():
     noise = np.linspace(1, 3, 9)  # the machine slows down while they run
     one, two, three = (Timing(tuple(t * noise)) for t in (1.05, 1.0, 1.1))

@@ -51,6 +51,7 @@ _LARGEST_OFFSET = 1 << 62
 LAUNCH_S = 10e-6
 BLOCK_S = 0.3e-6
 NEST_S = 0.1e-6
+"""Seconds of a launch, of a block and of a nest beside their work."""
 RESTART_BYTES = 600
 """What the prefetchers lose each time a stream continues somewhere else."""
 BANDWIDTH_GBPS = {"L1": 150.0, "L2": 110.0, "L3": 25.0}
@@ -64,10 +65,11 @@ element of the row operand: 8 rows in k-blocks of 8 take from 0.9 to 1.25 of wha
 ACCUMULATOR_ROWS = 8
 """How many rows of multiply-adds an accumulator's way from L2 and back takes, once per k-block."""
 BLOCK_STREAMS = 0.15
-"""What it costs that all rows of the largest k-block are streams, where multiply-adds are so quick
-that fetches are dropped."""
+"""Share of its time that a contraction takes longer as all rows of the largest k-block are streams,
+where multiply-adds are so quick that fetches are dropped."""
 CROWDED = 0.2
-"""What it costs that k-blocks crowd L2 (`registers.ways_taken`) twice as much as it bears."""
+"""Share of its time that it takes longer where k-blocks crowd L2 (`registers.ways_taken`) twice as
+much as it bears."""
 SWITCH_S = 4e-3
 """When kernels of ours and the library's take turns: the threads of each go on spinning for a
 while after their work, where the other's want to run (measured: 4-20 ms)."""

@@ -294,9 +294,9 @@ class _Emit:
         name = f"dot_{rows}x{count}" + "_add" * self.accumulates + "_tail" * tail
         options = ", add=True" * self.accumulates + f", tail={tail}"
         stream = self._pointer(self.stream, c.stream, at)
-        own = stream
+        square_sums = stream
         if squares and self.squares is not None:
-            own = self._pointer(w.plan.places[self.squares], self.squares, at)
+            square_sums = self._pointer(w.plan.places[self.squares], self.squares, at)
             name += "_squares"
             options += ", squares=True"
         later = later or Later(0, stream)
@@ -312,7 +312,7 @@ class _Emit:
             stream,
             self.columns.stride(self.stream),
             self.depth,
-            own,
+            square_sums,
             later.pointer,
             later.step,
             later.apart,
@@ -384,6 +384,5 @@ class _Emit:
         for run, index in ((self.rows, at.m), (self.columns, n)):
             if run.axis is not None:
                 given[run.axis.dim] = index
-        if self.c.depth in axes:
-            given[self.c.depth.dim] = at.k
+        given[self.c.depth.dim] = at.k
         return self.w.pointer_at(place, axes, given)

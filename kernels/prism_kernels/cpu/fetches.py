@@ -10,8 +10,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from prism_kernels.cpu.formats import element_bytes
-from prism_kernels.cpu.intrinsics import Context, Intrinsic, NumbaType, Typed
-from prism_kernels.cpu.vector import CACHE_LINE_BYTES, Vectors, constant
+from prism_kernels.cpu.intrinsics import CACHE_LINE_BYTES, Context, Intrinsic, NumbaType, Typed
+from prism_kernels.cpu.vector import Vectors, constant
 
 
 @cache

@@ -33,6 +33,8 @@ NUMBA_TYPES = {"float32": types.float32, "float64": types.float64}
 STORED_TYPES = {**NUMBA_TYPES, "float16": Narrow("float16"), "bfloat16": Narrow("bfloat16")}
 """What arguments and results are stored in."""
 
+CACHE_LINE_BYTES = 64
+
 NumbaType = Any
 """A Numba type or signature; Numba has no annotations for them."""
 Context = Any
@@ -155,7 +157,7 @@ def smaller(_context: Context, i: NumbaType, j: NumbaType) -> Typed:
 
 @cache
 def stack(count: int, dtype: str) -> Intrinsic:
-    """A maker of 64-byte aligned stack buffers of `count` elements.
+    """A maker of stack buffers of `count` elements, each from a cache line on.
 
     Each is an alloca of its own, so LLVM knows that no two of them overlap.
     """
@@ -168,7 +170,7 @@ def stack(count: int, dtype: str) -> Intrinsic:
         # not cgutils.alloca_once: that fills with zeros, at great cost to LLVM
         with builder.goto_entry_block():
             array = builder.alloca(ir.ArrayType(kind, count))
-        array.align = 64
+        array.align = CACHE_LINE_BYTES
         return builder.bitcast(array, kind.as_pointer())
 
     @intrinsic

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +29,7 @@ from prism_kernels.cpu.device import maximum_threads
 from prism_kernels.cpu.direct import Direct, is_known_layout
 from prism_kernels.cpu.emit_file import runtime_digest
 from prism_kernels.cpu.engine import own_engine
-from prism_kernels.cpu.launch import address_of, empty_launch_s, launch, read_all
+from prism_kernels.cpu.launch import address_of, empty_launch_s, launcher, read_all
 from prism_kernels.cpu.results import Result, aligned_empty
 from prism_kernels.cpu.team import TEAM
 from prism_kernels.seal import read_sealed
@@ -205,7 +205,7 @@ def _steps(module: ModuleType, launches: Sequence[Mapping[str, Any]]) -> tuple[S
             out += [getattr(module, each["library"]) for each in group]
         else:
             ours = [(_block(module, each), each["blocks"]) for each in group]
-            out.append(partial(launch, ours))
+            out.append(launcher(ours))
     return tuple(out)
 
 

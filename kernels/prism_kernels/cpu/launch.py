@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from time import perf_counter
@@ -70,17 +70,29 @@ def launch(
 
     `threads`: 1 for the caller's alone.
     """
-    pointers = np.array([address_of(a) for a in arrays], np.int64)
-    if threads == 1 or all(blocks == 1 for _, blocks in kernels):
-        for address, blocks in kernels:
-            TEAM.run_alone(address, 0, blocks, 0, address_of(pointers))
-    elif TEAM.start():
-        table = kernel_table(kernels)
-        with TEAM.turn:
-            TEAM.run(address_of(table), len(kernels), address_of(pointers))
-    else:
-        for address, blocks in kernels:
-            _PYTHON.run(address, blocks, address_of(pointers))
+    launcher(kernels, threads=threads)(arrays)
+
+
+def launcher(
+    kernels: Sequence[tuple[int, int]], *, threads: int | None = None
+) -> Callable[[Sequence[NDArray[np.generic]]], None]:
+    """As `launch`, for any number of launches: what they take is known from the second on."""
+    table = kernel_table(kernels)
+    is_alone = threads == 1 or all(blocks == 1 for _, blocks in kernels)
+
+    def run(arrays: Sequence[NDArray[np.generic]]) -> None:
+        pointers = np.array([address_of(a) for a in arrays], np.int64)
+        if is_alone:
+            for address, blocks in kernels:
+                TEAM.run_alone(address, 0, blocks, 0, address_of(pointers))
+        elif TEAM.start():
+            with TEAM.turn:
+                TEAM.run(address_of(table), len(kernels), address_of(pointers))
+        else:
+            for address, blocks in kernels:
+                _PYTHON.run(address, blocks, address_of(pointers))
+
+    return run
 
 
 def nothing(index: int, thread: int, arrays: int) -> None:

@@ -13,7 +13,8 @@ LIMIT = 32
 WAIT, POST, YIELD, CLOCK = 40, 48, 56, 88
 """Functions of the C library."""
 WHERE, ALLOWED, MOVE = 96, 104, 112
-"""More of them, about cores; zero where there are none."""
+"""More of them: which core the caller is on, which ones it may use, and how to say which ones a
+thread may use; zero where there are none."""
 RUN = 64
 """Where `run_kernels` is, for other machine code."""
 JOB = 72
@@ -25,14 +26,17 @@ MOST_SPIN = 120
 DONE = 128
 """How many blocks of the job are done."""
 ENDED = 192
-"""When the last launch ended."""
+"""When the last launch ended, in nanoseconds of the monotonic clock; zero: there was none."""
 MASK, MASK_BYTES = 256, 128
-"""A set of cores."""
+"""A set of cores, a bit for each, and how many bytes it has."""
 
 ROWS, ROW = 384, 256
 AWAKE, NUMBER, OWNER, HANDLE, PLACE = 128, 136, 144, 152, 160
-"""In a row, which begins with its ticket. `PLACE` is one more than the core it was last seen on."""
+"""In the row of a thread, which begins with its ticket: whether it is awake (1) or sleeps, or is
+about to (0); its number; the address of its team; its handle for the C library; and one more than
+the core it was last seen on, or zero."""
 SEMAPHORE, TIME = 192, 232
+"""Where it sleeps (a `sem_t`), and what it read last of the clock: seconds, then nanoseconds."""
 
 KERNEL, KERNEL_BLOCKS, KERNEL_ALONE = 24, 8, 16
 """A kernel in a list of them: address, blocks, and nanoseconds that it would take one thread, as

@@ -23,6 +23,7 @@ from typing import assert_never
 
 from prism.ir import AccumulatorKind, DataDim
 from prism_kernels.cpu.contraction import Contraction, Form, plan_contraction
+from prism_kernels.cpu.intrinsics import CACHE_LINE_BYTES
 from prism_kernels.cpu.library import LibraryCall
 from prism_kernels.cpu.registers import adds_in_memory
 from prism_kernels.cpu.squares import sums_of_squares
@@ -52,7 +53,7 @@ PACK_BYTES = 512 << 10
 """Larger row operands are used where they are."""
 FAR_ROW_BYTES = 2048
 """Rows of a raw argument this far apart are packed."""
-PADDING_BYTES = 5 * 64
+PADDING_BYTES = 5 * CACHE_LINE_BYTES
 """Between rows that would share sets of L1; with one line, contractions in DOT form that read eight
 such rows at once take a fifth longer."""
 
@@ -164,7 +165,7 @@ class _Planner:
             if isinstance(node, Accumulate):
                 self._place_drifts(node)
         nests = self.nests.without(self.in_place)
-        squares = sums_of_squares(self.program, nests, self.contractions)
+        squares = sums_of_squares(self.program, nests, self.contractions, self.packs)
         return Plan(
             self.program,
             nests.without({i for nest in squares.values() for i in nest.nodes}),
@@ -373,7 +374,7 @@ class _Planner:
             stride *= self.program.chunk(axis)
             if k == 0 and len(order) > 1 and stride * self.bytes % 1024 == 0:
                 stride += PADDING_BYTES // self.bytes
-        line = 64 // self.bytes
+        line = CACHE_LINE_BYTES // self.bytes
         elements = -(-stride // line) * line
         size = elements * self.bytes
         if size <= STACK_BYTES and self.stack + size <= STACK_TOTAL_BYTES:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from prism_kernels.cpu.contraction import Contraction, Form
+from prism_kernels.cpu.intrinsics import CACHE_LINE_BYTES
 from prism_kernels.cpu.widths import Widths
 from prism_kernels.tile import Load, TileProgram
 
@@ -41,7 +42,6 @@ L2_WAYS = 8
 CROWDED_WAYS = 5
 """Two blocks of rows that take as many ways of L2, or more, push each other out."""
 MANY_ROWS_K_BLOCK = 256
-CACHE_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from prism_kernels.cpu.intrinsics import CACHE_LINE_BYTES
 from prism_kernels.cpu.launch import address_of
 
 KEPT = 2
 """Arrays kept per result: a caller in a loop holds the last one while the next is computed."""
-
-_ALIGN = 64
 
 Array = NDArray[np.generic]
 Memory = NDArray[np.uint8]
@@ -78,8 +77,8 @@ _HELD = _references_when_held()
 
 
 def _memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Memory:
-    return np.empty(math.prod(shape) * dtype.itemsize + _ALIGN, np.uint8)
+    return np.empty(math.prod(shape) * dtype.itemsize + CACHE_LINE_BYTES, np.uint8)
 
 
 def _view(memory: Memory, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    return np.ndarray(shape, dtype, memory, -address_of(memory) % _ALIGN)
+    return np.ndarray(shape, dtype, memory, -address_of(memory) % CACHE_LINE_BYTES)

@@ -7,24 +7,31 @@ and a second pass over the stream otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from prism_kernels.cpu.contraction import Contraction, Form
 from prism_kernels.nests import Nest, Nests
-from prism_kernels.tile import Map, Reduce, TileProgram, ValueId
+from prism_kernels.tile import Accumulate, Map, Reduce, TileProgram, ValueId
 
 
 def sums_of_squares(
-    program: TileProgram, nests: Nests, contractions: Mapping[ValueId, Contraction]
+    program: TileProgram,
+    nests: Nests,
+    contractions: Mapping[ValueId, Contraction],
+    packs: Collection[ValueId],
 ) -> dict[ValueId, Nest]:
-    """Contraction -> the nest of two nodes, a square and its sum, that it makes as well."""
+    """Contraction -> the nest of two nodes, a square and its sum, that it makes as well.
+
+    What is copied densely (`packs`) is made by its own nest, after which the copy is made.
+    """
     found: dict[ValueId, Nest] = {}
     for i, c in contractions.items():
         if c.form is not Form.DOT or i in nests.sinks:
             continue
         for nest in nests.of_stage(nests.of_node(i).stage):
-            is_new = nest not in found.values()
-            if is_new and _sums_squares(program, nest, c) and _is_in_time(program, nests, i, nest):
+            if nest in found.values() or nest.nodes[-1] in packs:
+                continue
+            if _sums_squares(program, nest, c) and _is_in_time(program, nests, i, nest):
                 found[i] = nest
                 break
     return found
@@ -45,11 +52,18 @@ def _sums_squares(program: TileProgram, nest: Nest, c: Contraction) -> bool:
 
 
 def _is_in_time(program: TileProgram, nests: Nests, i: ValueId, nest: Nest) -> bool:
-    """Whether nothing needs the sum before contraction i, nor the squares, nor adds over a loop."""
+    """Whether nothing needs the sum before contraction i, nor the squares.
+
+    Nor may the sum be added over a loop, or be put beside others that are rescaled before it.
+    """
     square, total = nest.nodes
     users = program.users()
     if users[square] != (total,) or total in nests.sinks:
         return False
+    if total in nests.slices:
+        whole = program.nodes[nests.slices[total]]
+        if isinstance(whole, Accumulate) and whole.scales:
+            return False
     order = nests.of_stage(nest.stage)
     before = order[: order.index(nests.of_node(i)) + 1]
     return not any(j in other.nodes for other in before for j in users[total])

@@ -24,6 +24,7 @@ from numba.extending import intrinsic
 
 from prism_kernels.cpu.formats import I16, element_bytes, is_narrow, narrowed, widened
 from prism_kernels.cpu.intrinsics import (
+    CACHE_LINE_BYTES,
     LLVM_TYPES,
     NUMBA_TYPES,
     Context,
@@ -34,7 +35,6 @@ from prism_kernels.cpu.intrinsics import (
 )
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
-CACHE_LINE_BYTES = 64
 
 Step = Callable[[ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
 """The body of a counted loop: index and carried values to carried values."""
@@ -286,7 +286,8 @@ def dot(  # noqa: PLR0913 - the options of one family of kernels
     """The micro-kernel s[m * s_row + u] (+)= sum_k x[m * x_row + k] w[u * w_row + k].
 
     `rows` values of m, `count` (a power of two) of u; `add` adds to s; `tail` allows a depth that
-    is no multiple of the vector length; `squares` also makes own[u] (+)= sum_k w[u * w_row + k]^2.
+    is no multiple of the vector length; `squares` also makes
+    square_sums[u] (+)= sum_k w[u * w_row + k]^2.
     With every vector of a row, `fetch` vectors are brought into the L2 cache, those at
     later[k * later_k + i * later_row].
     """
@@ -295,7 +296,7 @@ def dot(  # noqa: PLR0913 - the options of one family of kernels
     def build(
         context: Context, builder: ir.IRBuilder, _signature: NumbaType, args: Sequence[ir.Value]
     ) -> ir.Value:
-        s, s_row, x, x_row, w, w_row, depth, own, later, later_k, later_row = args
+        s, s_row, x, x_row, w, w_row, depth, square_sums, later, later_k, later_row = args
         v = Vectors(builder, LLVM_TYPES[element], lanes)
 
         def step(
@@ -326,7 +327,7 @@ def dot(  # noqa: PLR0913 - the options of one family of kernels
                 width = min(count, lanes)
                 sums_of_row = builder.shuffle_vector(totals, totals, v.pick(range(i, i + width)))
                 m = (group + i) // count
-                place = v.at(s, builder.mul(s_row, constant(m))) if m < rows else own
+                place = v.at(s, builder.mul(s_row, constant(m))) if m < rows else square_sums
                 _store_sums(v, sums_of_row, place, add=add)
         return context.get_dummy_value()
 
@@ -340,14 +341,14 @@ def dot(  # noqa: PLR0913 - the options of one family of kernels
         w: NumbaType,
         w_row: NumbaType,
         depth: NumbaType,
-        own: NumbaType,
+        square_sums: NumbaType,
         later: NumbaType,
         later_k: NumbaType,
         later_row: NumbaType,
     ) -> Typed:
         del s_row, x_row, w_row, depth, later_k, later_row
         i = types.intp
-        return types.void(s, i, x, i, w, i, i, own, later, i, i), build
+        return types.void(s, i, x, i, w, i, i, square_sums, later, i, i), build
 
     return kernel  # type: ignore[no-any-return]
 

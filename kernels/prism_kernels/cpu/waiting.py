@@ -26,6 +26,7 @@ from prism_kernels.cpu.memory import (
     HANDLE,
     KERNEL,
     KERNEL_ALONE,
+    KERNEL_BLOCKS,
     MASK,
     MASK_BYTES,
     MOST_SPIN,
@@ -96,17 +97,20 @@ def patience(team: int, gap: int) -> int:
 def is_worth_waking(team: int, kernels: int, count: int) -> int:
     """Whether threads that sleep should be woken for these kernels.
 
-    For a short launch they should where they will still be awake at the next one.
+    For a short launch they should where they will still be awake at the next one. Kernels of one
+    block run on the caller's thread anyway, and nobody knows how long those take.
     """
     since = now(team, team + ROWS) - peek(team + ENDED)
     if since < peek(team + MOST_SPIN):
         return 1
     alone = 0
     for k in range(count):
-        known = peek(kernels + k * KERNEL + KERNEL_ALONE)
-        if known == 0:
-            return 1
-        alone += known
+        kernel = kernels + k * KERNEL
+        if peek(kernel + KERNEL_BLOCKS) > 1:
+            known = peek(kernel + KERNEL_ALONE)
+            if known == 0:
+                return 1
+            alone += known
     return alone > _WORTH
 
 

@@ -38,7 +38,7 @@ def rms_linear(x: "n d", g: "d", w: "d h"):
 @pytest.fixture
 def patient(monkeypatch):
     """However busy the machine is, what was begun is compiled and timed."""
-    monkeypatch.setattr("prism.tune.tuner.GRACE_S", 100.0)
+    monkeypatch.setattr("prism.tune.spending.GRACE_S", 100.0)
 
 
 @pytest.mark.slow

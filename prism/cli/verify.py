@@ -128,7 +128,7 @@ def _used_lines(used: UsedAxioms, *, is_long: bool) -> list[str]:
         return [f"with {', '.join(axiom.name for axiom in used.axioms)} ({rest})"]
     return [
         f"with these axioms ({rest}):",
-        *(f"  {a.name}: {a.sentence} ({a.family}.egg:{a.line})" for a in used.axioms),
+        *(f"  {a.name}: {a.sentence} ({a.place})" for a in used.axioms),
     ]
 
 

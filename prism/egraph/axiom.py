@@ -26,6 +26,11 @@ class Axiom:
     sentence: str
     line: int
 
+    @property
+    def place(self) -> str:
+        """File and line, for messages."""
+        return f"{self.family}.egg:{self.line}"
+
     def variables(self) -> Mapping[str, Sort]:
         """The variables of both sides and what each stands for."""
         found: dict[str, Sort] = {}

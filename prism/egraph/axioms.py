@@ -211,7 +211,7 @@ def make_axiom_set(files: tuple[AxiomFile, ...]) -> AxiomSet:
             if first is not axiom:
                 raise AxiomError(
                     f"{file.name}:{axiom.line}: the rule name {axiom.name!r} is used before, in "
-                    f"{first.family}.egg:{first.line}; give each rule its own name"
+                    f"{first.place}; give each rule its own name"
                 )
     digest = hashlib.sha256()
     for file in files:

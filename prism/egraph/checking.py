@@ -125,7 +125,7 @@ class _Check:
         """Note the first failure of an axiom."""
         axiom = rule.axiom
         self.failures.setdefault(
-            (_place(rule), axiom.name), Failure(fault, _place(rule), axiom.name, why)
+            (axiom.place, axiom.name), Failure(fault, axiom.place, axiom.name, why)
         )
 
     def drop_failed(self) -> None:
@@ -142,7 +142,7 @@ class _Check:
         for done, rule in enumerate(self.suspects):
             self.progress(done, 2 * len(self.suspects), f"testing {rule.name}")
             if helpers & (rule.needs | rule.makes):
-                passed.append(RuleCheck(rule.name, _place(rule), 0, 0, Proof.NONE, None))
+                passed.append(RuleCheck(rule.name, rule.axiom.place, 0, 0, Proof.NONE, None))
                 continue
             report = check_rule(rule, seed=seed, cases=CASES)
             if report.counterexample is not None:
@@ -153,7 +153,7 @@ class _Check:
             passed.append(
                 RuleCheck(
                     rule.name,
-                    _place(rule),
+                    rule.axiom.place,
                     report.cases,
                     report.exact_cases,
                     proof,
@@ -198,10 +198,6 @@ class _Check:
                     f"{step.iterations} iterations, {step.nodes_before} nodes without this file",
                 )
         return tuple(found)
-
-
-def _place(rule: DirectedRule) -> str:
-    return f"{rule.axiom.family}.egg:{rule.axiom.line}"
 
 
 def _vetted(

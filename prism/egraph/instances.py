@@ -101,7 +101,7 @@ class Draw:
         self.single = single_dims(rule.axiom.conditions)
         marks = landmarks(heads, constants(rule.left) | constants(rule.right))
         self.marks = [m for m in marks if is_rational(heads) or abs(m) <= self.large]
-        self.factors = tuple(f for m in marks for f in (m, 1.0 / m if m else 0.0) if f)
+        self.factors = tuple(f for m in marks if m for f in (m, 1.0 / m))
         self.lengths = [int(m) for m in marks if m == int(m) and 1 <= m <= LONGEST]
 
     def instance(self) -> Instance | None:

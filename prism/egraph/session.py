@@ -351,5 +351,5 @@ def _blame(axioms: AxiomSet, error: EggSmolError) -> AxiomError:
             egraph.run_program(*_parsed(f"{base}\n{rule.text}"))
         except EggSmolError as own:
             axiom = rule.axiom
-            return AxiomError(f"{axiom.family}.egg:{axiom.line}: rule {axiom.name!r}: {own}")
+            return AxiomError(f"{axiom.place}: rule {axiom.name!r}: {own}")
     return AxiomError(f"egglog refuses the axiom set: {error}")

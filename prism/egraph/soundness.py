@@ -113,23 +113,22 @@ def faults_of(axioms: AxiomSet, files: Sequence[AxiomFile], *, seed: int = 0) ->
     families = {file.family for file in files}
     shipped = {rule.text for rule in load_axioms().rules}
     own = [r for r in axioms.rules if r.axiom.family in families and r.text not in shipped]
-    unclear = [rule for rule in own if helpers & (rule.needs | rule.makes)]
+    unclear = {rule.name: rule for rule in own if helpers & (rule.needs | rule.makes)}
     found: dict[str, str] = {}
     for rule in own:
-        if rule in unclear:
+        if rule.name in unclear:
             continue
         report = check_rule(rule, seed=seed)
         if report.counterexample is not None:
             found[_place(rule)] = report.counterexample
-    by_name = {rule.name: rule for rule in unclear}
-    for _, poison in find_poison(axioms, unclear) if not found else ():
+    for _, poison in find_poison(axioms, [*unclear.values()]) if not found else ():
         if poison is not None:
-            found |= {_place(by_name[name]): f"it proves {poison.claim}" for name in poison.rules}
+            found |= {_place(unclear[name]): f"it proves {poison.claim}" for name in poison.rules}
     return found
 
 
 def _place(rule: DirectedRule) -> str:
-    return f"{rule.axiom.family}.egg:{rule.axiom.line}: rule {rule.name!r}"
+    return f"{rule.axiom.place}: rule {rule.name!r}"
 
 
 def own_files(axioms: AxiomSet, specs: Sequence[str]) -> tuple[AxiomFile, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from prism.artifact import FoundGraph
 from prism.errors import UsageError
 from prism.ir import MAX_GRID_DIMS, MAX_KERNELS, MAX_LOOPS, DataDim, Program, bind_sizes
+from prism.plugins import SHIPPED_AXIOMS
 from prism.protocols import Device
 from prism.scope import Scope
 from prism.search.generators import check_generator
@@ -46,7 +47,7 @@ class SearchOptions:
     loop_dims: int = 1
     max_kernels: int = 1
     encoding: str = "boolean"
-    axioms: tuple[str, ...] = ("prism",)
+    axioms: tuple[str, ...] = (SHIPPED_AXIOMS,)
     mode: str = "count"
     generator: str = "cone"
     concrete: tuple[str, ...] = ()

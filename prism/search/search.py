@@ -159,9 +159,8 @@ class _Search:
 
     def run(self) -> SearchResult:
         """The pipeline."""
-        axioms = self.axioms
         try:
-            self.steps(axioms)
+            self.steps()
         except KeyboardInterrupt:
             self.note_interrupt()
         except GraphError as error:
@@ -172,39 +171,39 @@ class _Search:
                 self.verifier.close()
         if self.clock.is_interrupted:
             self.note_interrupt()
-        return self.result(axioms)
+        return self.result()
 
-    def steps(self, axioms: AxiomSet) -> None:
+    def steps(self) -> None:
         """What may be interrupted."""
         beyond = beyond_search(self.program, self.options.generator)
         if beyond:
             self.cuts.add("beyond", f"operators: no graphs with {', '.join(beyond)}")
             return
-        cone = self.cone(axioms)
+        cone = self.cone()
         if cone is None:
             return
         self.limits = self.in_numbers(cone)
         candidates = self.candidates(cone)
         self.clock.grant_grace()
-        self.verify(axioms, candidates)
+        self.verify(candidates)
         unproved = () if self.judging is None else self.judging.unproved
         if self.options.mode == "tune" and self.generator is not None and unproved:
             # what an unproved graph had beaten may be right, and then is on the front
             count = len(unproved)
             self.cuts.add("unproved", f"fronts: {count} graphs were not proved", count)
-            self.verify(axioms, self.generator.instead(tuple(unproved)))
+            self.verify(self.generator.instead(tuple(unproved)))
 
     def note_interrupt(self) -> None:
         """The answer says that it is only a part."""
         self.cuts.add("interrupt", "interrupted: only the graphs proved so far are listed")
 
-    def cone(self, axioms: AxiomSet) -> Cone | None:
+    def cone(self) -> Cone | None:
         """Saturate, and keep what lies below the program's outputs; None after an interrupt."""
         self.progress("saturate", 0, None)
         begin = time.perf_counter()
         budget = self.options.budget_s
         seconds = SATURATE_S if budget is None else SATURATE_SHARE * budget
-        saturation = saturate(self.program, axioms, SaturationLimits(seconds=seconds))
+        saturation = saturate(self.program, self.axioms, SaturationLimits(seconds=seconds))
         self.seconds["saturate"] = time.perf_counter() - begin
         if self.clock.is_interrupted:
             return None
@@ -262,7 +261,7 @@ class _Search:
         self.seconds["generate"] = time.perf_counter() - begin
         return out
 
-    def verify(self, axioms: AxiomSet, candidates: Sequence[Ranked]) -> None:
+    def verify(self, candidates: Sequence[Ranked]) -> None:
         """Judge the candidates in order, as many as the budgets allow."""
         begin = time.perf_counter()
         most = self.options.max_graphs
@@ -273,7 +272,7 @@ class _Search:
             )
             candidates = best_looking(candidates, most)
         if self.judging is None:
-            self.judging = self.new_judging(axioms, len(candidates))
+            self.judging = self.new_judging(len(candidates))
         self.judging.judge(
             candidates,
             self.seconds_left,
@@ -281,17 +280,17 @@ class _Search:
         )
         self.seconds["verify"] = self.seconds.get("verify", 0.0) + time.perf_counter() - begin
 
-    def new_judging(self, axioms: AxiomSet, count: int) -> Judging:
+    def new_judging(self, count: int) -> Judging:
         """Full terms, and lemmas where these are enough; the program's own graph is known."""
         limits = _verify_limits(self.program)
-        verifier = Verifier(self.program, axioms, limits)
+        verifier = Verifier(self.program, self.axioms, limits)
         if self.options.workers != 1:
             self.verifier = ParallelVerifier(verifier, self.options.workers or core_count())
         else:
             self.verifier = verifier
         admission = None
         if self.options.verify == "sample" and count > FEW:
-            admission = Admission(self.program, axioms, transfer, verifier.verify)
+            admission = Admission(self.program, self.axioms, transfer, verifier.verify)
         judges = Judges(self.verifier, limits, admission, self.options.seed)
         own = graph_id(program_graph(self.program))
         return Judging(GraphBuilder(self.arena), judges, self.cuts, [own])
@@ -300,7 +299,7 @@ class _Search:
         """What is left of the time; infinite without a budget."""
         return self.clock.end() - time.monotonic()
 
-    def result(self, axioms: AxiomSet) -> SearchResult:
+    def result(self) -> SearchResult:
         """What was found, the program's own graph as the last resort."""
         judging = self.judging
         return SearchResult(
@@ -322,7 +321,7 @@ class _Search:
             search_s=self.clock.elapsed_s,
             counters=self.counters(),
             options=self.options,
-            fingerprint=axioms.fingerprint,
+            fingerprint=self.axioms.fingerprint,
         )
 
     def counters(self) -> dict[str, Any]:

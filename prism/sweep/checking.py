@@ -14,7 +14,7 @@ from typing import Any
 
 from prism.errors import UsageError
 from prism.operators import package_texts
-from prism.plugins import Group, installed, load
+from prism.plugins import SHIPPED_AXIOMS, Group, installed, load
 from prism.sweep.settings import DO, SETTINGS, Setting, has_effect, path_of, texts_of
 
 REQUIRED: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -113,7 +113,7 @@ def _known(setting: Setting) -> tuple[str, ...]:
 
 def families() -> Mapping[str, str]:
     """The files of the axiom set `prism` by name: a family each, with its operators."""
-    texts = package_texts(load(Group.AXIOMS, "prism"), "prism", (".egg", ".toml"))
+    texts = package_texts(load(Group.AXIOMS, SHIPPED_AXIOMS), SHIPPED_AXIOMS, (".egg", ".toml"))
     return {Path(name).name: text for name, text in texts}
 
 
@@ -121,10 +121,7 @@ _DYNAMIC = re.compile(r"import \*|\b(globals|vars|exec|setattr|__getattr__)\b")
 
 
 def _may_define(path: Path, name: str) -> bool:
-    """Whether a file of Python says the name at all, or what it defines cannot be read off it.
-
-    It is not run: whoever reads a grid may only want to see its cells.
-    """
+    """Whether a file of Python says the name at all, or what it defines cannot be read off it."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -210,7 +210,8 @@ def _largest(*errors: float) -> float:
 
 def _error(result: Array64, reference: Array64) -> _Errors:
     """In parts that fit a cache: temporaries of large arrays take longest."""
-    norm, least = float(np.linalg.norm(reference)), floor_of(reference)
+    norm = float(np.linalg.norm(reference))
+    least = floor_of(norm, reference.size)
     one, other = result.reshape(-1), reference.reshape(-1)
     squares = element = 0.0
     for start in range(0, other.size, COMPARED_PART):
@@ -221,7 +222,7 @@ def _error(result: Array64, reference: Array64) -> _Errors:
     return _Errors(math.sqrt(squares) / (norm or 1.0), element)
 
 
-def floor_of(reference: Array64) -> float:
+def floor_of(norm: float, size: int) -> float:
     """What the error of an element is relative to where the element itself is smaller."""
-    rms = float(np.linalg.norm(reference)) / math.sqrt(max(1, reference.size))
+    rms = norm / math.sqrt(max(1, size))
     return TINY * rms or 1.0

@@ -172,7 +172,7 @@ def _compare_one(output: Array64, reference: Array64, limits: Limits) -> CheckRe
     if error > limits.norm:
         outcome = Outcome.INACCURATE if error <= INACCURATE_FACTOR * limits.norm else Outcome.WRONG
         return CheckResult(outcome, error, f"norm error {error:.2g}, allowed {limits.norm:.2g}")
-    bad = difference > limits.element * np.maximum(np.abs(expected), floor_of(expected))
+    bad = difference > limits.element * np.maximum(np.abs(expected), floor_of(norm, expected.size))
     if norm > 0 and np.count_nonzero(bad) > limits.share * bad.size:
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         return CheckResult(
